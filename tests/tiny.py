@@ -1,0 +1,144 @@
+"""A complete model in a few hundred kilobytes: random Llama weights, a byte-level BPE tokenizer, always the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+VOCAB_SIZE = 512
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+EOS_TOKEN = "<|im_end|>"
+EOS_TOKEN_ID = 2
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+_CORPUS = (
+    "An outrider rides ahead of the carriage to clear the way; the drafter rides ahead of the target to guess words.",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(n - 1) + fibonacci(n - 2)\n",
+    'The answer is {"name": "value", "items": [1, 2, 3], "nested": {"true": false, "null": null}}.',
+    "Whatever the batch, the replica, the pool or the length of the draft, the text that is written stays the same.",
+    "When the verifier accepts a guess, several words appear together; when it refuses one, only speed has been lost.",
+    "for index, item in enumerate(values):\n    print(index, item)\n    total = total + item * weights[index]\n",
+    "Users asked for answers that arrive quickly, read smoothly, and never change because other people use it too.",
+)
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """512 tokens: three special ones, the 256 bytes, and merges learnt from a few sentences."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_CORPUS, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=EOS_TOKEN, pad_token="<|endoftext|>", clean_up_tokenization_spaces=False
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build_config(*, tie_word_embeddings: bool = False) -> LlamaConfig:
+    """Four layers, hidden 64, four heads over two KV heads."""
+    return LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=2048,
+        rms_norm_eps=1e-5,
+        initializer_range=0.15,  # wide enough that logits differ clearly between tokens
+        tie_word_embeddings=tie_word_embeddings,
+        bos_token_id=None,
+        eos_token_id=EOS_TOKEN_ID,
+        pad_token_id=0,
+    )
+
+
+def save_tiny_model(
+    folder: Path, *, tie_word_embeddings: bool = False, max_shard_size: str = "1GB", seed: int = 0
+) -> Path:
+    """Write a model folder in float32 and return it; the same seed gives the same bytes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(build_config(tie_word_embeddings=tie_word_embeddings))
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
+    build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def write_tiny_gguf(path: Path) -> Path:
+    """Write a Llama of one layer as GGUF, weights in Q8_0 where they are matrices, with its tokenizer."""
+    config = build_config(tie_word_embeddings=True)
+    config.num_hidden_layers = 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_rope_dimension_count(16)
+    writer.add_vocab_size(VOCAB_SIZE)
+    _add_tokenizer(writer)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight":
+            continue
+        values = (
+            _interleave_rotary_halves(tensor) if name.endswith(("q_proj.weight", "k_proj.weight")) else tensor.numpy()
+        )
+        kind = gguf.GGMLQuantizationType.Q8_0 if values.ndim == 2 else gguf.GGMLQuantizationType.F32
+        target = names.get_name(name, try_suffixes=(".weight",))
+        assert target is not None
+        writer.add_tensor(target, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _interleave_rotary_halves(weight: torch.Tensor) -> np.ndarray[Any, Any]:
+    """GGUF keeps the two halves of a rotated head (of 16 rows) interleaved."""
+    return weight.view(-1, 2, 8, weight.shape[1]).transpose(1, 2).reshape(weight.shape).numpy()
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+    tokenizer = build_tokenizer()
+    vocab = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    special = set(SPECIAL_TOKENS)
+    kinds = [gguf.TokenType.CONTROL if token in special else gguf.TokenType.NORMAL for token, _ in vocab]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list([token for token, _ in vocab])
+    writer.add_token_types(kinds)
+    writer.add_token_merges(_merges(tokenizer))
+    writer.add_eos_token_id(EOS_TOKEN_ID)
+    writer.add_bos_token_id(1)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(EOS_TOKEN_ID)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def _merges(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    return [" ".join(pair) for pair in json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]]
