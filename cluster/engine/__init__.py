@@ -1,0 +1,1 @@
+"""The inference engine: scheduler, paged KV cache, forward pass, sampling, drafters and output."""

@@ -1,0 +1,66 @@
+"""What the engine keeps for one choice besides its sequence: text, log-probabilities and speculation counters."""
+
+from dataclasses import dataclass, field
+
+from cluster.engine.output import OutputProcessor
+from cluster.engine.sequence import Sequence
+from cluster.types import RequestOutput, SpeculationStats, TokenLogprobs
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One choice in flight.
+
+    Attributes:
+        sequence: its tokens and blocks.
+        output: stop checks and text.
+        prompt_logprobs: collected so far, index 0 is None; empty when not asked for.
+        num_rounds: passes that emitted tokens.
+        accepted_per_draft: number of drafted rounds by accepted tokens.
+        num_draft_tokens: draft tokens verified.
+    """
+
+    sequence: Sequence
+    output: OutputProcessor
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    num_rounds: int = 0
+    num_draft_tokens: int = 0
+    accepted_per_draft: list[int] = field(default_factory=list)
+
+    def count_round(self, num_drafted: int, num_accepted: int) -> None:
+        """Count a round that emitted tokens."""
+        self.num_rounds += 1
+        if num_drafted:
+            self.num_draft_tokens += num_drafted
+            self.accepted_per_draft += [0] * (num_drafted + 1 - len(self.accepted_per_draft))
+            self.accepted_per_draft[num_accepted] += 1
+
+    def speculation(self) -> SpeculationStats:
+        """Totals so far."""
+        return SpeculationStats(
+            num_rounds=self.num_rounds,
+            num_drafts=sum(self.accepted_per_draft),
+            num_draft_tokens=self.num_draft_tokens,
+            num_accepted_tokens=sum(n * times for n, times in enumerate(self.accepted_per_draft)),
+            accepted_per_draft=tuple(self.accepted_per_draft),
+        )
+
+    def emit(self, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> RequestOutput:
+        """Everything that became visible with these tokens, which the output processor has seen already."""
+        sequence, finish_reason = self.sequence, self.output.finish_reason
+        # Before the first token the list is incomplete, so a choice that ends there has none.
+        is_first = bool(token_ids) and self.output.num_output_tokens == len(token_ids)
+        has_prompt_logprobs = is_first and bool(self.prompt_logprobs)
+        return RequestOutput(
+            request_id=sequence.request_id,
+            text=self.output.take_text(),
+            token_ids=token_ids,
+            logprobs=logprobs,
+            prompt_logprobs=tuple(self.prompt_logprobs) if has_prompt_logprobs else None,
+            finish_reason=finish_reason,
+            stop_reason=self.output.stop_reason,
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            num_output_tokens=self.output.num_output_tokens,
+            num_cached_tokens=sequence.num_cached_tokens,
+            speculation=self.speculation() if finish_reason is not None else None,
+        )

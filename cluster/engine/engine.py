@@ -1,0 +1,289 @@
+"""The engine: one `step` is one round over a batch. Start reading at `Engine.step`."""
+
+from typing import TYPE_CHECKING
+
+from cluster.clock import Clock, MonotonicClock
+from cluster.config import EngineConfig
+from cluster.engine.acceptance import accept
+from cluster.engine.batch import build_model_input, needs_prompt_logprobs, num_logit_rows, sampling_rows
+from cluster.engine.block_pool import BlockPool
+from cluster.engine.choice import Choice
+from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.collect import DraftLimits, Drafts, collect_drafts
+from cluster.engine.drafters.factory import build_drafter
+from cluster.engine.model_runner import ModelRunner
+from cluster.engine.output import OutputProcessor
+from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
+from cluster.engine.sampler import NO_TOKEN, NonFiniteLogitsError, Sampler, SamplerOutput
+from cluster.engine.scheduler import Scheduler
+from cluster.engine.sequence import Sequence
+from cluster.engine.startup import load_parts
+from cluster.engine.step_recorder import StepRecorder
+from cluster.errors import InvalidRequestError
+from cluster.types import FinishReason, Request, RequestOutput, StepStats, TokenLogprobs
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+
+class Engine:
+    """Serves many choices at once. Not thread safe: one thread calls `add`, `abort` and `step`.
+
+    Args:
+        config: limits and speculation settings.
+        runner: the target's forward pass and KV cache.
+        tokenizer: turns ids into text.
+        eos_token_ids: ids that end a choice.
+        model_id: name of the model.
+        clock: source of deadlines and durations.
+        drafter: source of drafts instead of the configured one.
+
+    Attributes:
+        last_step: what the last round did.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        runner: ModelRunner,
+        tokenizer: "PreTrainedTokenizerBase",
+        eos_token_ids: frozenset[int],
+        model_id: str,
+        clock: Clock,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self.config, self.tokenizer, self.model_id = config, tokenizer, model_id
+        self.eos_token_ids, self.vocab_size = eos_token_ids, runner.vocab_size
+        self.max_model_len = runner.max_model_len
+        self.numerics, self.dtype = runner.numerics, runner.dtype
+        self.last_step = StepStats()
+        self._runner, self._clock = runner, clock
+        self._pool = BlockPool(runner.num_kv_blocks, runner.block_size)
+        self._scheduler = Scheduler(
+            SchedulerConfig(
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                prefill_chunk_tokens=config.prefill_chunk_tokens,
+                max_model_len=runner.max_model_len,
+                enable_prefix_cache=config.enable_prefix_cache,
+            ),
+            self._pool,
+        )
+        self._sampler = Sampler(runner.vocab_size, eos_token_ids)
+        self._drafter = drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens)
+        self._choices: dict[str, Choice] = {}
+        self._ended: list[RequestOutput] = []
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, clock: Clock | None = None) -> "Engine":
+        """Load what `config` names and build an engine around it.
+
+        Raises:
+            ConfigError: a setting does not fit the model or the machine.
+            LoadError: the model is refused or damaged.
+        """
+        parts = load_parts(config)
+        return cls(
+            config,
+            runner=parts.runner,
+            tokenizer=parts.tokenizer,
+            eos_token_ids=parts.eos_token_ids,
+            model_id=parts.model_id,
+            clock=clock or MonotonicClock(),
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """True while `step` has something to do or to tell."""
+        return bool(self._choices or self._ended)
+
+    def add(self, request: Request) -> None:
+        """Queue a choice.
+
+        Raises:
+            InvalidRequestError: it can never be served; nothing has changed.
+        """
+        self._check(request)
+        output = OutputProcessor(self.tokenizer, request, self.eos_token_ids, self.max_model_len)
+        choice = Choice(Sequence.from_request(request), output)
+        self._choices[request.request_id] = choice
+        self._scheduler.add(choice.sequence)
+
+    def abort(self, request_id: str) -> None:
+        """End a choice and free its blocks now; the next step reports it. Unknown ids are ignored."""
+        if choice := self._choices.get(request_id):
+            self._end(choice, FinishReason.ABORT)
+
+    def step(self) -> list[RequestOutput]:
+        """Run one round: at most one forward pass of the target.
+
+        Returns:
+            What became visible, at most one entry per choice.
+        """
+        recorder = StepRecorder(self._clock.now_s())
+        for sequence in self._scheduler.expired(self._clock.now_s()):
+            self._end(self._choices[sequence.request_id], FinishReason.DEADLINE)
+        plan = self._scheduler.schedule(self._clock.now_s(), self._collect_drafts())
+        recorder.count_plan(plan)
+        outputs, self._ended = self._ended, []
+        if plan.scheduled:
+            outputs += self._run(plan, recorder)
+        self.last_step = recorder.finish(
+            now_s=self._clock.now_s(),
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            kv_cache_usage_ratio=self._pool.num_used_blocks / self._pool.num_blocks,
+        )
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Check that every KV block and every choice is accounted for.
+
+        Raises:
+            AssertionError: the books do not balance.
+        """
+        self._scheduler.check_integrity()
+        assert self._scheduler.num_running + self._scheduler.num_waiting == len(self._choices)
+
+    def close(self) -> None:
+        """Release the model; the engine cannot be used afterwards."""
+        self._runner.close()
+
+    def _check(self, request: Request) -> None:
+        num_prompt_tokens = len(request.prompt_token_ids)
+        if request.request_id in self._choices:
+            raise InvalidRequestError(f"request id {request.request_id} is in use", param="request_id")
+        if num_prompt_tokens == 0:
+            raise InvalidRequestError("the prompt has no tokens", param="prompt")
+        if num_prompt_tokens >= self.max_model_len:
+            raise InvalidRequestError(
+                f"the prompt has {num_prompt_tokens} tokens; this model takes 1 to {self.max_model_len - 1}",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        if not all(0 <= token_id < self.vocab_size for token_id in request.prompt_token_ids):
+            raise InvalidRequestError(f"prompt token ids must be 0 to {self.vocab_size - 1}", param="prompt")
+        num_tokens = min(num_prompt_tokens + request.sampling.max_tokens, self.max_model_len)
+        if not self._scheduler.can_ever_fit(num_tokens):
+            capacity = self._pool.num_blocks * self._pool.block_size
+            raise InvalidRequestError(
+                f"prompt plus max_tokens is {num_tokens} tokens; the KV cache holds {capacity}",
+                param="max_tokens",
+                code="context_length_exceeded",
+            )
+
+    def _collect_drafts(self) -> Drafts:
+        if self._drafter is None:
+            return {}
+        limits = DraftLimits(num_speculative_tokens=self.config.num_speculative_tokens, vocab_size=self.vocab_size)
+        return collect_drafts(self._drafter, self._scheduler.decoding(), limits)
+
+    def _run(self, plan: Plan, recorder: StepRecorder) -> list[RequestOutput]:
+        batch = build_model_input(plan.scheduled, self._pool.block_size)
+        started_s = self._clock.now_s()
+        logits_NV = self._runner.forward(batch)
+        recorder.forward_s = self._clock.now_s() - started_s
+        outputs = []
+        row = 0
+        for item in plan.scheduled:
+            num_rows = num_logit_rows(item)
+            if output := self._commit(item, logits_NV[row : row + num_rows], recorder):
+                outputs.append(output)
+            row += num_rows
+        return outputs
+
+    def _commit(
+        self, item: ScheduledSequence, logits_NV: "torch.Tensor", recorder: StepRecorder
+    ) -> RequestOutput | None:
+        """Take in the logits of one item's rows. The only place that adds tokens to a sequence."""
+        choice = self._choices[item.sequence.request_id]
+        if needs_prompt_logprobs(item):
+            try:
+                logits_NV = self._take_prompt_logprobs(choice, item, logits_NV)
+            except NonFiniteLogitsError:
+                return self._finish_round(choice, item, num_computed_tokens=item.start, reason=FinishReason.ERROR)
+        if not item.samples:
+            self._scheduler.advance(item, item.start + item.num_tokens)
+            return None
+        drawn = self._sampler.sample(logits_NV, sampling_rows(item))
+        verdict = accept(item.draft_token_ids, drawn.token_ids)
+        is_broken = verdict.token_ids[-1] == NO_TOKEN  # Only this choice ends; the others go on.
+        num_emitted = self._append(choice, verdict.token_ids[:-1] if is_broken else verdict.token_ids)
+        num_accepted = min(verdict.num_accepted, num_emitted)
+        self._learn(choice, item, num_accepted)
+        recorder.count_tokens(drawn.entropy_bits[:num_emitted], len(item.draft_token_ids), num_accepted)
+        return self._finish_round(
+            choice,
+            item,
+            # The KV of a broken row is not trusted.
+            num_computed_tokens=item.start + num_accepted + (0 if is_broken else item.num_tokens),
+            reason=FinishReason.ERROR if is_broken else None,
+            token_ids=verdict.token_ids[:num_emitted],
+            logprobs=_logprobs(drawn, num_emitted),
+        )
+
+    def _finish_round(
+        self,
+        choice: Choice,
+        item: ScheduledSequence,
+        *,
+        num_computed_tokens: int,
+        reason: FinishReason | None,
+        token_ids: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+    ) -> RequestOutput:
+        """Book the round's rows; end the choice for `reason` unless it has ended by itself."""
+        if reason is not None:
+            choice.output.finish(reason)
+        self._scheduler.advance(item, num_computed_tokens)
+        if choice.output.finish_reason is not None:
+            self._drop(choice)
+        return choice.emit(token_ids, logprobs)
+
+    def _append(self, choice: Choice, token_ids: tuple[int, ...]) -> int:
+        """Pass tokens on one at a time until one of them ends the choice; returns how many were taken."""
+        for count, token_id in enumerate(token_ids, start=1):
+            choice.sequence.token_ids.append(token_id)
+            choice.output.append(token_id)
+            if choice.output.finish_reason is not None:
+                return count
+        return len(token_ids)
+
+    def _learn(self, choice: Choice, item: ScheduledSequence, num_accepted: int) -> None:
+        num_drafted = len(item.draft_token_ids)
+        choice.count_round(num_drafted, num_accepted)
+        if self._drafter is not None and num_drafted:
+            self._drafter.observe(item.sequence, num_drafted, num_accepted)
+
+    def _take_prompt_logprobs(
+        self, choice: Choice, item: ScheduledSequence, logits_NV: "torch.Tensor"
+    ) -> "torch.Tensor":
+        """Collect what prompt rows say about the prompt tokens after them; returns the logits to draw from."""
+        prompt, num_top = item.sequence.request.prompt_token_ids, item.sequence.request.sampling.prompt_logprobs
+        choice.prompt_logprobs = choice.prompt_logprobs or [None]
+        # After a preemption rows come again; what is known already is skipped.
+        first, last = (
+            max(item.start, len(choice.prompt_logprobs) - 1),
+            min(item.start + item.num_tokens, len(prompt) - 1),
+        )
+        if first < last:
+            rows_NV = logits_NV[first - item.start : last - item.start]
+            choice.prompt_logprobs += self._sampler.prompt_logprobs(rows_NV, prompt[first + 1 : last + 1], num_top or 0)
+        return logits_NV[item.num_tokens - 1 :] if item.samples else logits_NV[:0]
+
+    def _end(self, choice: Choice, reason: FinishReason) -> None:
+        choice.output.finish(reason)
+        self._drop(choice)
+        self._ended.append(choice.emit((), ()))
+
+    def _drop(self, choice: Choice) -> None:
+        self._scheduler.finish(choice.sequence)
+        del self._choices[choice.sequence.request_id]
+        if self._drafter is not None:
+            self._drafter.forget(choice.sequence.request_id)
+
+
+def _logprobs(drawn: SamplerOutput, num_emitted: int) -> tuple[TokenLogprobs, ...]:
+    return tuple(entry for entry in drawn.logprobs[:num_emitted] if entry is not None)

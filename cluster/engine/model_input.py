@@ -1,0 +1,33 @@
+"""One round's rows for the forward pass: packed, ragged, host side."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+# Shapes: T rows, B sequences, N rows whose logits are wanted.
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInput:
+    """Rows of all sequences, one after the other. Prefill, decode and verification rows look alike.
+
+    Rows of one sequence are consecutive and ascending in position. Every row first writes its KV to its slot,
+    then attends to its sequence's positions up to and including its own.
+
+    Attributes:
+        token_ids: int32 [T].
+        positions: position in the sequence, int32 [T].
+        slot_mapping: KV slot to write, block_id * block_size + offset, int32 [T].
+        row_sequences: index into block_tables, int32 [T].
+        block_tables: KV block ids in order, unused entries 0, int32 [B, max_blocks].
+        logit_rows: rows whose logits are returned, ascending, int32 [N].
+    """
+
+    token_ids: Int32
+    positions: Int32
+    slot_mapping: Int32
+    row_sequences: Int32
+    block_tables: Int32
+    logit_rows: Int32

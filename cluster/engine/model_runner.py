@@ -1,0 +1,56 @@
+"""What the engine needs from anything that can run the target's forward pass."""
+
+from typing import Protocol
+
+import torch
+
+from cluster.engine.model_input import ModelInput
+
+
+class ModelRunner(Protocol):
+    """One target model with its KV cache. Not thread safe: one thread calls it."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits; the tokenizer may know fewer ids."""
+        ...
+
+    @property
+    def num_kv_blocks(self) -> int:
+        """Blocks of the KV cache."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt plus output in tokens."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Name of the weights' dtype, e.g. "bfloat16"."""
+        ...
+
+    @property
+    def numerics(self) -> str:
+        """Either "invariant", when a row's logits have the same bits in any batch, or "fast"."""
+        ...
+
+    def forward(self, batch: ModelInput) -> torch.Tensor:
+        """Write the KV of all rows and compute the logits of `batch.logit_rows`.
+
+        Args:
+            batch: the packed rows, T of them.
+
+        Returns:
+            float32 or bfloat16 [N, V] on the model's device. It may be overwritten by the next call.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release weights and KV cache; the runner cannot be used afterwards."""
+        ...

@@ -1,0 +1,156 @@
+"""Runs the kernels on a few threads that live as long as the runner."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cluster.engine.model_input import ModelInput
+from cluster.engine.native.jit import load_kernels
+from cluster.engine.native.structs import BatchStruct
+from cluster.engine.native.weights import PANEL, NativeModel
+
+# Shapes: T rows, N logit rows, V vocabulary.
+_PHASES = 8
+# A worker polls in native code this long after a step, so that the next step starts without the interpreter lock.
+_POLL_US = 50_000
+
+Array = npt.NDArray[Any]
+
+
+class _Buffers:
+    """Work memory for up to `max_rows` rows; grows, never shrinks."""
+
+    def __init__(self, model: NativeModel, max_rows: int) -> None:
+        shape = model.shape
+        self.hidden = np.zeros((max_rows, shape.hidden), np.float32)
+        self.normed = np.zeros((max_rows, shape.hidden), np.float32)
+        self.qkv = np.zeros((max_rows, model.struct.qkv_stride), np.float32)
+        self.attended = np.zeros((max_rows, shape.num_heads * shape.head_dim), np.float32)
+        self.activated = np.zeros((max_rows, shape.intermediate), np.float32)
+        self.counters = np.zeros((shape.num_layers + 1) * _PHASES, np.int32)
+        self.barrier = np.zeros(2, np.int32)
+
+
+class NativeRunner:
+    """`ModelRunner` on the CPU kernels. A row's logits have the same bits in every batch.
+
+    Args:
+        model: packed weights and KV cache.
+        num_kv_blocks: blocks in the KV cache.
+        max_model_len: longest sequence in tokens.
+        num_threads: threads of one forward pass, the caller's included, >= 1.
+    """
+
+    numerics = "invariant"
+
+    def __init__(self, model: NativeModel, *, num_kv_blocks: int, max_model_len: int, num_threads: int) -> None:
+        self._model, self._kernels = model, load_kernels()
+        self._model_address = ctypes.addressof(model.struct)
+        self._batch = BatchStruct(num_threads=num_threads)
+        self._buffers = _Buffers(model, 256)
+        self._logits_NV: Array = np.zeros((0, -(-model.shape.vocab // PANEL) * PANEL), np.float32)
+        self.vocab_size, self.block_size = model.shape.vocab, model.struct.block_size
+        self.num_kv_blocks, self.max_model_len, self.num_threads = num_kv_blocks, max_model_len, num_threads
+        self.dtype = "bfloat16" if model.struct.kv_is_bf16 else "float32"
+        self._workers = [_Worker(self._share, thread) for thread in range(1, num_threads)]
+
+    def forward(self, batch: ModelInput) -> torch.Tensor:
+        """Logits of the asked rows.
+
+        Returns:
+            float32 [N, V], a view that the next call overwrites.
+        """
+        num_rows, num_logit_rows = len(batch.token_ids), len(batch.logit_rows)
+        self._reserve(num_rows, num_logit_rows)
+        arrays = self._fill(batch, num_rows, num_logit_rows)
+        for worker in self._workers:
+            worker.start()
+        self._share(0)
+        for worker in self._workers:
+            worker.join()
+        del arrays
+        return torch.from_numpy(self._logits_NV)[:num_logit_rows, : self.vocab_size]
+
+    def close(self) -> None:
+        """Stop the worker threads."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
+
+    def _share(self, thread: int) -> None:
+        self._kernels.forward(self._model_address, ctypes.addressof(self._batch), thread)
+
+    def _reserve(self, num_rows: int, num_logit_rows: int) -> None:
+        if num_rows > len(self._buffers.hidden):
+            self._buffers = _Buffers(self._model, 2 * num_rows)
+        if num_logit_rows > len(self._logits_NV):
+            self._logits_NV = np.zeros((2 * num_logit_rows, self._logits_NV.shape[1]), np.float32)
+
+    def _fill(self, batch: ModelInput, num_rows: int, num_logit_rows: int) -> list[Array]:
+        """Point the batch struct at this round's arrays; the caller keeps them alive during the pass."""
+        struct, buffers = self._batch, self._buffers
+        buffers.counters.fill(0)
+        inputs = {
+            "token_ids": batch.token_ids,
+            "positions": batch.positions,
+            "slots": batch.slot_mapping,
+            "row_sequences": batch.row_sequences,
+            "block_tables": batch.block_tables,
+            "logit_rows": batch.logit_rows,
+        }
+        arrays = {name: np.ascontiguousarray(array, np.int32) for name, array in inputs.items()}
+        for name, array in arrays.items():
+            setattr(struct, name, array.ctypes.data)
+        for name in ("hidden", "normed", "qkv", "attended", "activated", "counters", "barrier"):
+            setattr(struct, name, getattr(buffers, name).ctypes.data)
+        struct.logits = self._logits_NV.ctypes.data
+        struct.num_rows, struct.num_logit_rows = num_rows, num_logit_rows
+        struct.max_blocks = batch.block_tables.shape[1]
+        return list(arrays.values())
+
+
+class _Worker:
+    """A thread that runs its share of each pass. Hand-over is by two tickets in shared memory, see `outrider_wait`."""
+
+    def __init__(self, share: Callable[[int], None], thread: int) -> None:
+        self._kernels = load_kernels()
+        self._started, self._finished = ctypes.c_int32(0), ctypes.c_int32(0)
+        self._wake, self._closing = threading.Event(), False
+        self._share, self._index = share, thread
+        self._thread = threading.Thread(target=self._run, name=f"forward-{thread}", daemon=True)
+        self._thread.start()
+
+    def start(self) -> None:
+        """Let the worker run its share of the pass that is set up."""
+        self._kernels.signal(ctypes.addressof(self._started))
+        self._wake.set()
+
+    def join(self) -> None:
+        """Return when the worker has finished the pass that was started last."""
+        while self._finished.value != self._started.value:
+            self._kernels.wait(ctypes.addressof(self._finished), self._finished.value, 1000)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            if (
+                self._kernels.wait(ctypes.addressof(self._started), self._finished.value, _POLL_US)
+                == self._finished.value
+            ):
+                self._wake.wait()
+                self._wake.clear()
+                if self._closing:
+                    return
+                continue
+            self._share(self._index)
+            self._kernels.signal(ctypes.addressof(self._finished))

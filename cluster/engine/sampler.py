@@ -1,0 +1,187 @@
+"""Draws the target's tokens: x_t = argmax_v (processed logit_t[v] + g(seed, t, v)), DESIGN section 5.
+
+One row after another, each in a few passes over a float32 copy that stays in the processor's cache. So a row's token,
+entropy and log-probabilities cannot depend on the other rows, and 64 rows need no more memory than one.
+
+Legend: N rows, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cluster.engine import sampler_kernels as kernels
+from cluster.engine import sampling_reference
+from cluster.engine.logits_processors import (
+    GREEDY_TEMPERATURE,
+    LogitsProcessors,
+    SamplingRow,
+    Truncation,
+)
+from cluster.engine.logprobs import RowStats, row_stats, token_logprobs
+from cluster.engine.noise import FloatArray, noisy_argmax, row_key
+from cluster.errors import OutriderError
+from cluster.types import SamplingParams, TokenLogprobs
+
+__all__ = ["NO_TOKEN", "NonFiniteLogitsError", "Sampler", "SamplerOutput", "SamplingRow", "processed_logits"]
+
+NO_TOKEN = -1
+"""Token id of a row that has none. Never a model input: indexing an embedding with it fails."""
+
+
+class NonFiniteLogitsError(OutriderError):
+    """A row of logits holds NaN or +inf, or nothing finite: it defines no distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerOutput:
+    """What was drawn, one entry per row.
+
+    Attributes:
+        token_ids: the drawn tokens; `NO_TOKEN` in rows that are invalid or were skipped.
+        entropy_bits: entropy of the raw model distribution (no setting applied, temperature 1); 0 where no token is.
+        logprobs: under the raw model distribution; None where not asked for or no token is.
+        invalid: rows whose logits hold NaN or +inf, or come to hold it through bias or penalties, or hold nothing
+            finite. Their sequences must end with an error; the other rows are not touched by it.
+    """
+
+    token_ids: list[int]
+    entropy_bits: list[float]
+    logprobs: list[TokenLogprobs | None]
+    invalid: tuple[int, ...] = ()
+
+
+class Sampler:
+    """Draws tokens for rows of logits. Not thread safe: it holds working memory for one row.
+
+    Construction compiles the kernels, or loads them from numba's cache.
+
+    Args:
+        vocab_size: V; further columns of the logits (padding) are ignored.
+        eos_token_ids: masked before `min_tokens` unless a choice ignores EOS.
+    """
+
+    def __init__(self, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+        self._vocab_size = vocab_size
+        self._processors = LogitsProcessors(vocab_size, eos_token_ids)
+        self._truncation = Truncation(vocab_size)
+        self._raw_V = np.empty(vocab_size, np.float32)
+        self._processed_V = np.empty(vocab_size, np.float32)
+        self._scaled_V = np.empty(vocab_size, np.float32)
+        self._work_V = np.empty(vocab_size, np.float32)
+        self._warm_up()
+
+    def sample(self, logits_NV: Tensor, rows: Sequence[SamplingRow]) -> SamplerOutput:
+        """Draw one token per row.
+
+        Args:
+            logits_NV: raw logits in any float dtype, V or more columns; not changed.
+            rows: N settings.
+        """
+        token_ids: list[int] = []
+        entropies: list[float] = []
+        logprobs: list[TokenLogprobs | None] = []
+        invalid: list[int] = []
+        for i, (source_V, row) in enumerate(zip(self._sources(logits_NV), rows, strict=True)):
+            token_id, entropy_bits, entry = NO_TOKEN, 0.0, None
+            if row.assumed_token_id is None or (token_ids and token_ids[-1] == row.assumed_token_id):
+                drawn = self._sample_row(source_V, row)
+                if drawn is None:
+                    invalid.append(i)
+                else:
+                    token_id, stats = drawn
+                    entropy_bits = stats.entropy_bits
+                    if row.params.logprobs is not None:
+                        entry = token_logprobs(self._raw_V, stats, token_id, row.params.logprobs)
+            token_ids.append(token_id)
+            entropies.append(entropy_bits)
+            logprobs.append(entry)
+        return SamplerOutput(token_ids=token_ids, entropy_bits=entropies, logprobs=logprobs, invalid=tuple(invalid))
+
+    def prompt_logprobs(self, logits_NV: Tensor, token_ids: Sequence[int], num_top: int) -> list[TokenLogprobs]:
+        """Log-probabilities of given tokens, under the raw distribution.
+
+        Args:
+            logits_NV: raw logits of the positions before the tokens.
+            token_ids: N tokens; row i predicts `token_ids[i]`.
+            num_top: entries of each top list.
+
+        Raises:
+            NonFiniteLogitsError: a row defines no distribution.
+        """
+        entries = []
+        for i, (source_V, token_id) in enumerate(zip(self._sources(logits_NV), token_ids, strict=True)):
+            stats = self._load(source_V)
+            if stats is None:
+                raise NonFiniteLogitsError(f"row {i} of the logits holds NaN or +inf, or nothing finite")
+            entries.append(token_logprobs(self._raw_V, stats, token_id, num_top))
+        return entries
+
+    def _sources(self, logits_NV: Tensor) -> npt.NDArray[Any]:
+        """The rows as numpy arrays without a copy: bfloat16 as bit patterns, float32 as it is."""
+        logits_NV = logits_NV.detach()[:, : self._vocab_size].cpu()
+        if logits_NV.dtype == torch.bfloat16:
+            return logits_NV.view(torch.uint16).numpy()
+        return logits_NV.float().numpy()
+
+    def _load(self, source_V: npt.NDArray[Any]) -> RowStats | None:
+        if source_V.dtype == np.uint16:
+            kernels.widen(source_V, self._raw_V)
+        else:
+            np.add(source_V, np.float32(0.0), out=self._raw_V)  # -0.0 becomes 0.0
+        return row_stats(self._raw_V, self._work_V)
+
+    def _sample_row(self, source_V: npt.NDArray[Any], row: SamplingRow) -> tuple[int, RowStats] | None:
+        stats = self._load(source_V)
+        if stats is None:
+            return None
+        processed_V, top, top_id = self._raw_V, stats.top, stats.top_id
+        if self._processors.applies_to(row):
+            processed_V = self._processed_V
+            np.copyto(processed_V, self._raw_V)
+            self._processors.apply(processed_V, row)
+            new_top, top_id, valid = kernels.scan(processed_V)
+            if not valid:
+                return None
+            if new_top == -np.inf:
+                return self._processors.fallback(self._raw_V, row), stats
+            top = float(new_top)
+        if row.params.temperature < GREEDY_TEMPERATURE:
+            return top_id, stats
+        return self._draw(processed_V, top, top_id, row), stats
+
+    def _draw(self, processed_V: FloatArray, top: float, top_id: int, row: SamplingRow) -> int:
+        kernels.shift_and_scale(processed_V, np.float32(top), np.float32(row.params.temperature), self._scaled_V)
+        cut = self._truncation.find_cut(self._scaled_V, row.params)
+        key = row_key(row.params.seed, row.output_index)
+        return noisy_argmax(self._scaled_V, (np.float32(cut.logit), cut.token_id), top_id, key, self._work_V)
+
+    def _warm_up(self) -> None:
+        params = SamplingParams(max_tokens=1, seed=0, temperature=0.5, top_k=1, min_p=0.1, logprobs=1)
+        row = SamplingRow(params=params, output_index=0, prompt_token_ids=(), output_token_ids=())
+        for dtype in (torch.bfloat16, torch.float32):
+            self.sample(torch.zeros(1, self._vocab_size, dtype=dtype), [row])
+
+
+def processed_logits(logits_V: Tensor, row: SamplingRow, eos_token_ids: frozenset[int] = frozenset()) -> Tensor:
+    """The reference: logits of one row after every setting, written plainly; the sampler must agree with it exactly.
+
+    The drawn token is the lowest id among the largest of `processed_logits(...) + noise.gumbel(...)` in float32,
+    without noise for a greedy row.
+
+    Args:
+        logits_V: raw logits in any float dtype.
+        row: the settings.
+        eos_token_ids: as given to `Sampler`.
+
+    Returns:
+        float32 [V], -inf for what cannot be drawn. Greedy rows keep their scale and are not truncated, which changes no
+        argmax; others are shifted so that the largest is 0. If everything is masked, only the largest raw logit among
+        the allowed ids (all ids without such a list) is left, at 0.
+    """
+    return torch.from_numpy(sampling_reference.process(logits_V.detach().cpu().float().numpy(), row, eos_token_ids))

@@ -1,0 +1,294 @@
+"""Which rows run in the next round: continuous batching with chunked prefill over a paged KV cache.
+
+Order of a round: a slot for the next row of every decoding sequence (preempting if it must), prefill chunks of the
+running, admissions, and last the lookahead slots of drafts, so that a draft never costs another sequence its blocks.
+
+Rank. Waiting, block allocation and preemption share one order: `priority * ageing_s + arrival`, lower first. A sequence
+thus gains one priority step per `ageing_s` waited, and FIFO holds inside a priority. A rank never changes, so a
+sequence is overtaken only by those that arrive within a bounded time after it, and the best-ranked running one is
+never preempted: everything that is added finishes.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cluster.engine.block_pool import BlockPool
+from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
+from cluster.engine.sequence import Sequence, SequenceStatus
+from cluster.engine.sequence_blocks import SequenceBlocks, num_blocks_for
+
+__all__ = ["Plan", "ScheduledSequence", "Scheduler", "SchedulerConfig"]
+
+# How many waiting sequences a round looks past because a sibling is computing their prefix; bounds the scan.
+_MAX_HELD_BACK = 16
+
+
+class _Rank(NamedTuple):
+    """Place in every order that the scheduler keeps: lower first, ties by the order of `add`."""
+
+    virtual_arrival_s: float
+    order: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    sequence: Sequence
+    blocks: SequenceBlocks
+    rank: _Rank
+
+
+def _rank_of(entry: _Entry) -> _Rank:
+    return entry.rank
+
+
+class Scheduler:
+    """Owns the queues and the blocks of all sequences. One plan at a time: schedule, run, commit, advance each item.
+
+    Args:
+        config: limits of a round.
+        pool: the blocks; nobody else may take from it.
+    """
+
+    def __init__(self, config: SchedulerConfig, pool: BlockPool) -> None:
+        self.config = config
+        self.pool = pool
+        self._entries: dict[str, _Entry] = {}
+        self._waiting: list[_Entry] = []
+        self._running: list[_Entry] = []
+        self._num_added = 0
+        # A newcomer that takes the very last blocks is the first to lose them again, with its prefill.
+        self._num_spare_blocks = pool.num_blocks // 100
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold blocks."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for their first or next admission."""
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        """True while any sequence is unfinished."""
+        return bool(self._entries)
+
+    def can_ever_fit(self, num_tokens: int) -> bool:
+        """True when a sequence of this length, prompt plus output, fits into the pool on its own."""
+        return num_blocks_for(num_tokens, self.pool.block_size) <= self.pool.num_blocks
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a waiting sequence.
+
+        Args:
+            sequence: its id is not in use; `can_ever_fit(min(prompt + max_tokens, max_model_len))` holds.
+        """
+        request = sequence.request
+        num_tokens = min(sequence.num_prompt_tokens + request.sampling.max_tokens, self.config.max_model_len)
+        assert sequence.status is SequenceStatus.WAITING, sequence.status
+        assert sequence.request_id not in self._entries, f"{sequence.request_id} is in use"
+        assert self.can_ever_fit(max(num_tokens, sequence.num_tokens)), f"{sequence.request_id} can never fit"
+        entry = _Entry(
+            sequence=sequence,
+            blocks=SequenceBlocks(sequence, self.pool, enable_prefix_cache=self.config.enable_prefix_cache),
+            rank=_Rank(request.priority * self.config.ageing_s + request.arrival_s, self._num_added),
+        )
+        self._num_added += 1
+        self._entries[sequence.request_id] = entry
+        insort(self._waiting, entry, key=_rank_of)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Drop a sequence, waiting or running, and free its blocks at once; does nothing when it is finished already.
+
+        What its last round computed is published only if `advance` came first.
+        """
+        if sequence.status is SequenceStatus.FINISHED:
+            return
+        entry = self._entries.pop(sequence.request_id)
+        assert entry.sequence is sequence
+        _remove(self._running if sequence.status is SequenceStatus.RUNNING else self._waiting, entry)
+        entry.blocks.release()
+        sequence.status = SequenceStatus.FINISHED
+
+    def expired(self, now_s: float) -> list[Sequence]:
+        """Unfinished sequences whose deadline has come; the caller finishes them."""
+        sequences = (entry.sequence for entry in self._entries.values())
+        return [s for s in sequences if s.request.deadline_s is not None and s.request.deadline_s <= now_s]
+
+    def decoding(self) -> list[Sequence]:
+        """Running sequences with one token left to compute, best rank first: those that a draft can serve."""
+        return [entry.sequence for entry in self._running if entry.sequence.is_decoding]
+
+    def schedule(self, now_s: float, drafts: Mapping[str, tuple[int, ...]]) -> Plan:
+        """Plan a round and take the blocks that it writes to.
+
+        Args:
+            now_s: clock time, for `Sequence.first_scheduled_s`.
+            drafts: draft token ids by request id, for sequences of `decoding()`; others are ignored, none is kept.
+
+        Returns:
+            The plan; empty only when nothing is unfinished.
+        """
+        preempted = self._reserve_decode_rows()
+        decodes = [entry for entry in self._running if entry.sequence.is_decoding]
+        num_rows = self.config.max_num_batched_tokens - len(decodes)
+        cut = self._cut_drafts(decodes, drafts, num_rows)
+        num_rows -= sum(map(len, cut))
+        chunks = self._continue_prefills(num_rows, num_decodes=len(decodes))
+        if not preempted:  # Blocks that were taken from somebody are for those that still run.
+            self._admit(chunks, num_rows - sum(chunks.values()), now_s)
+        scheduled = [
+            _item(entry, 1, entry.blocks.fit_lookahead(draft)) for entry, draft in zip(decodes, cut, strict=True)
+        ]
+        num_offered = sum(len(drafts.get(entry.sequence.request_id, ())) for entry in decodes) if drafts else 0
+        num_kept = sum(len(item.draft_token_ids) for item in scheduled)
+        scheduled += [_item(entry, num_tokens) for entry, num_tokens in chunks.items()]
+        return Plan(scheduled=tuple(scheduled), preempted=tuple(preempted), num_cut_draft_tokens=num_offered - num_kept)
+
+    def advance(self, item: ScheduledSequence, num_computed_tokens: int) -> None:
+        """Take in the result of one item, after its tokens were committed and before the sequence is finished.
+
+        Sets `num_computed_tokens`, publishes the blocks that became full of committed tokens with KV, and gives
+        lookahead blocks back. A stale item changes nothing.
+
+        Args:
+            item: from the last plan.
+            num_computed_tokens: leading committed tokens whose KV is right: `start + num_tokens + accepted drafts`.
+        """
+        if item.is_stale:
+            return
+        sequence = item.sequence
+        upper = min(item.start + item.num_rows, sequence.num_tokens)
+        assert item.start <= num_computed_tokens <= upper, (item.start, num_computed_tokens, upper)
+        sequence.num_computed_tokens = num_computed_tokens
+        self._entries[sequence.request_id].blocks.commit()
+
+    def _reserve_decode_rows(self) -> list[Sequence]:
+        preempted: list[Sequence] = []
+        for entry in tuple(self._running):
+            # Victims of better-ranked ones wait by now, hence are not decoding.
+            while entry.sequence.is_decoding and not entry.blocks.grow(entry.sequence.num_tokens):
+                preempted.append(self._preempt_worst())
+        return preempted
+
+    def _preempt_worst(self) -> Sequence:
+        entry = self._running.pop()
+        sequence = entry.sequence
+        entry.blocks.release()
+        sequence.status = SequenceStatus.WAITING
+        sequence.num_computed_tokens = 0
+        sequence.epoch += 1
+        sequence.num_preemptions += 1
+        insort(self._waiting, entry, key=_rank_of)
+        return sequence
+
+    def _cut_drafts(
+        self, decodes: list[_Entry], drafts: Mapping[str, tuple[int, ...]], num_rows: int
+    ) -> list[tuple[int, ...]]:
+        """Cut each draft to the model's length and to the rows left, best rank first."""
+        if not drafts:
+            return [()] * len(decodes)
+        if len(decodes) < len(self._running) or (self._waiting and len(self._running) < self.config.max_num_seqs):
+            num_rows //= 2  # Prompts are due as well, and drafts must not take all rows round after round.
+        cut = []
+        for entry in decodes:
+            # The token drawn after the last draft needs a place too.
+            num_fitting = max(0, self.config.max_model_len - entry.sequence.num_tokens - 1)
+            draft = drafts.get(entry.sequence.request_id, ())[: min(num_rows, num_fitting)]
+            num_rows -= len(draft)
+            cut.append(draft)
+        return cut
+
+    def _continue_prefills(self, num_rows: int, *, num_decodes: int) -> dict[_Entry, int]:
+        """Rows of the next chunk of each running prefill; its blocks were taken at admission."""
+        chunks: dict[_Entry, int] = {}
+        if num_decodes == len(self._running):
+            return chunks
+        for entry in self._running:
+            if num_rows and entry.sequence.num_uncomputed_tokens > 1:
+                chunks[entry] = self._chunk(entry, num_rows)
+                num_rows -= chunks[entry]
+        return chunks
+
+    def _admit(self, chunks: dict[_Entry, int], num_rows: int, now_s: float) -> None:
+        """Move waiting sequences to running while rows, seats and blocks last; adds their chunks to `chunks`.
+
+        The best-ranked one that does not fit stops the rest, or a long prompt would starve.
+        """
+        num_seats = self.config.max_num_seqs - len(self._running)
+        if num_seats == 0:
+            return
+        for entry in self._waiting[: num_seats + _MAX_HELD_BACK]:
+            if num_rows == 0 or len(self._running) == self.config.max_num_seqs:
+                return
+            cached = entry.blocks.match_prefix()
+            if _is_held_back(entry.blocks, len(cached), (leader.blocks for leader in chunks)):
+                self.pool.release(cached)
+                continue
+            if not entry.blocks.take(cached, num_spare_blocks=self._num_spare_blocks if self._running else 0):
+                return
+            self._start(entry, now_s)
+            chunks[entry] = self._chunk(entry, num_rows)
+            num_rows -= chunks[entry]
+
+    def _start(self, entry: _Entry, now_s: float) -> None:
+        sequence = entry.sequence
+        _remove(self._waiting, entry)
+        insort(self._running, entry, key=_rank_of)
+        sequence.status = SequenceStatus.RUNNING
+        if sequence.first_scheduled_s is None:
+            sequence.first_scheduled_s = now_s
+            sequence.num_cached_tokens = sequence.num_computed_tokens
+
+    def _chunk(self, entry: _Entry, num_rows: int) -> int:
+        return min(entry.sequence.num_uncomputed_tokens, self.config.prefill_chunk_tokens, num_rows)
+
+    def check_integrity(self) -> None:
+        """Check queues, statuses and that the block tables account for every reference in the pool.
+
+        Raises:
+            AssertionError: the books do not balance.
+        """
+        self.pool.check_integrity()
+        for queue, status in ((self._waiting, SequenceStatus.WAITING), (self._running, SequenceStatus.RUNNING)):
+            assert all(entry.sequence.status is status for entry in queue), f"wrong status among {status}"
+            assert queue == sorted(queue, key=_rank_of), f"{status} is out of order"
+        assert set(self._waiting + self._running) == set(self._entries.values()), "a sequence is lost"
+        assert not any(entry.sequence.block_table for entry in self._waiting), "a waiting sequence holds blocks"
+        num_holders = Counter(block_id for entry in self._running for block_id in entry.sequence.block_table)
+        assert len(num_holders) == self.pool.num_used_blocks, "a used block is in no block table"
+        for block_id, count in num_holders.items():
+            assert self.pool.num_references(block_id) == count, f"block {block_id} has a wrong reference count"
+            assert count == 1 or self.pool.is_published(block_id), f"block {block_id} is shared but not published"
+        for sequence in (entry.sequence for entry in self._running):
+            assert sequence.num_computed_tokens <= len(sequence.block_table) * self.pool.block_size
+
+
+def _is_held_back(blocks: SequenceBlocks, num_cached_blocks: int, leaders: Iterable[SequenceBlocks]) -> bool:
+    """True when a sibling has rows in this plan towards the very block that is needed next.
+
+    Such a wait ends: each round that holds a sequence back brings a sibling nearer to the end of their prefix.
+    """
+    if num_cached_blocks >= blocks.num_usable_blocks:
+        return False
+    return any(leader.leads(blocks, num_cached_blocks) for leader in leaders)
+
+
+def _item(entry: _Entry, num_tokens: int, draft_token_ids: tuple[int, ...] = ()) -> ScheduledSequence:
+    return ScheduledSequence(
+        sequence=entry.sequence,
+        start=entry.sequence.num_computed_tokens,
+        num_tokens=num_tokens,
+        draft_token_ids=draft_token_ids,
+        epoch=entry.sequence.epoch,
+    )
+
+
+def _remove(queue: list[_Entry], entry: _Entry) -> None:
+    index = bisect_left(queue, entry.rank, key=_rank_of)
+    assert queue[index] is entry
+    del queue[index]

@@ -1,0 +1,113 @@
+"""The blocks of one sequence: what it takes from the pool and the prefix cache, publishes there, and gives back."""
+
+from cluster.engine.block_pool import BlockPool, extend_block_hashes
+from cluster.engine.sequence import Sequence
+
+
+def num_blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold `num_tokens` tokens."""
+    return -(-num_tokens // block_size)
+
+
+class SequenceBlocks:
+    """Keeps `sequence.block_table`; the only code that moves blocks between a sequence and the pool.
+
+    Args:
+        sequence: whose blocks; its tokens only ever grow.
+        pool: where they come from.
+        enable_prefix_cache: take up and publish full blocks.
+    """
+
+    __slots__ = ("_enable_prefix_cache", "_hashes", "_num_published", "_pool", "sequence")
+
+    def __init__(self, sequence: Sequence, pool: BlockPool, *, enable_prefix_cache: bool) -> None:
+        self.sequence = sequence
+        self._pool = pool
+        self._enable_prefix_cache = enable_prefix_cache
+        self._hashes: list[bytes] = []
+        self._num_published = 0
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Leading blocks that may come from the prefix cache."""
+        sequence = self.sequence
+        if not self._enable_prefix_cache:
+            return 0
+        if sequence.request.sampling.prompt_logprobs is not None and sequence.num_output_tokens == 0:
+            return 0  # The logits of every prompt position are asked for.
+        # At least one token is computed, or there would be no logits to draw from.
+        return (sequence.num_tokens - 1) // self._pool.block_size
+
+    def match_prefix(self) -> list[int]:
+        """Take references to the cached blocks of the longest known prefix; `take` or the pool gets them next."""
+        if self._enable_prefix_cache:
+            self._extend_hashes()
+        return self._pool.match_prefix(self._hashes[: self.num_usable_blocks])
+
+    def leads(self, other: "SequenceBlocks", index: int) -> bool:
+        """True when block `index` of both holds the same text, prefix included.
+
+        Knows only hashed blocks: both must have been through `match_prefix`.
+        """
+        return index < len(self._hashes) and self._hashes[index] == other._hashes[index]
+
+    def take(self, cached: list[int], *, num_spare_blocks: int) -> bool:
+        """Start the block table: the cached blocks plus new ones for all other tokens, or give the cached ones back.
+
+        Taking all at once keeps a prefill from being stuck half-way.
+
+        Args:
+            cached: from `match_prefix`; `num_computed_tokens` is set to what they hold.
+            num_spare_blocks: free blocks that must be left.
+        """
+        num_new = num_blocks_for(self.sequence.num_tokens, self._pool.block_size) - len(cached)
+        new = self._pool.allocate(num_new) if num_new + num_spare_blocks <= self._pool.num_free_blocks else None
+        if new is None:
+            self._pool.release(cached)
+            return False
+        self.sequence.block_table[:] = cached + new
+        self.sequence.num_computed_tokens = len(cached) * self._pool.block_size
+        self._num_published = len(cached)
+        return True
+
+    def grow(self, num_tokens: int) -> bool:
+        """Extend the block table to `num_tokens` slots; False, and no change, when the pool has too few blocks."""
+        table = self.sequence.block_table
+        num_missing = num_blocks_for(num_tokens, self._pool.block_size) - len(table)
+        if num_missing <= 0:
+            return True
+        block_ids = self._pool.allocate(num_missing)
+        if block_ids is None:
+            return False
+        table += block_ids
+        return True
+
+    def fit_lookahead(self, draft: tuple[int, ...]) -> tuple[int, ...]:
+        """Reserve slots for a draft and cut it to what free blocks hold."""
+        num_tokens = self.sequence.num_tokens
+        if not draft or self.grow(num_tokens + len(draft)):
+            return draft
+        return draft[: len(self.sequence.block_table) * self._pool.block_size - num_tokens]
+
+    def commit(self) -> None:
+        """Publish the blocks that are full of computed, committed tokens and give lookahead blocks back."""
+        sequence, block_size = self.sequence, self._pool.block_size
+        num_full = sequence.num_computed_tokens // block_size
+        if self._enable_prefix_cache and num_full > self._num_published:
+            self._extend_hashes()
+            for index in range(self._num_published, num_full):
+                self._pool.publish(sequence.block_table[index], self._hashes[index])
+            self._num_published = num_full
+        num_kept = num_blocks_for(sequence.num_tokens, block_size)
+        if len(sequence.block_table) > num_kept:
+            self._pool.release(sequence.block_table[num_kept:])
+            del sequence.block_table[num_kept:]
+
+    def release(self) -> None:
+        """Give all blocks back; published ones can be found until they are evicted."""
+        self._pool.release(self.sequence.block_table)
+        self.sequence.block_table.clear()
+
+    def _extend_hashes(self) -> None:
+        sequence = self.sequence
+        extend_block_hashes(self._hashes, sequence.token_ids, self._pool.block_size, sequence.request.cache_salt)

@@ -1,0 +1,156 @@
+"""From settings to a loaded model: which runner, which dtype, how many threads, and whether it all fits."""
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from cluster.config import EngineConfig
+from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer, load_weights
+from cluster.engine.model_runner import ModelRunner
+from cluster.engine.model_source import ModelSource, resolve_model
+from cluster.engine.native.runner import NativeRunner
+from cluster.engine.native.weights import build_native_model, read_shape, unsupported_reason
+from cluster.engine.transformers_runner import TransformersRunner
+from cluster.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """A loaded model and what belongs to it.
+
+    Attributes:
+        runner: forward pass and KV cache.
+        tokenizer: of the same model.
+        eos_token_ids: ids that end a text.
+        model_id: name under which it is served.
+    """
+
+    runner: ModelRunner
+    tokenizer: PreTrainedTokenizerBase
+    eos_token_ids: frozenset[int]
+    model_id: str
+
+
+def load_parts(config: EngineConfig) -> EngineParts:
+    """Load the model that `config` names.
+
+    Raises:
+        ConfigError: a setting does not fit the model or the machine.
+        LoadError: the model is refused or damaged.
+    """
+    cache_dir = Path(config.cache_dir) if config.cache_dir else None
+    source = resolve_model(config.model, revision=config.revision, cache_dir=cache_dir)
+    model_config = load_config(source)
+    tokenizer = load_tokenizer(source)
+    return EngineParts(
+        runner=_build_runner(config, source, model_config),
+        tokenizer=tokenizer,
+        eos_token_ids=eos_token_ids(source, model_config, tokenizer),
+        model_id=source.model_id,
+    )
+
+
+def available_threads() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _build_runner(config: EngineConfig, source: ModelSource, model_config: PretrainedConfig) -> ModelRunner:
+    reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
+    if reason is None:
+        return _build_native(config, source, model_config)
+    _logger.info("running %s in transformers' own code: %s", source.model_id, reason)
+    return _build_general(config, source)
+
+
+def _build_native(config: EngineConfig, source: ModelSource, model_config: PretrainedConfig) -> NativeRunner:
+    """The CPU kernels. Weights that were published in bf16 are stored so under either dtype: widening them is exact."""
+    torch.set_num_threads(1)  # The kernels bring their own threads; two pools would fight for the cores.
+    kv_dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
+    weight_dtype = torch.bfloat16 if model_config.dtype == torch.bfloat16 else kv_dtype
+    max_model_len = _max_model_len(config, model_config.max_position_embeddings)
+    num_kv_blocks = config.kv_cache_tokens // config.block_size
+    shape = read_shape(model_config)
+    kv_bytes = 2 * num_kv_blocks * config.block_size * shape.num_kv_heads * shape.head_dim * shape.num_layers
+    _check_memory(config, kv_bytes=kv_bytes * kv_dtype.itemsize)
+    started_s = time.monotonic()
+    model = build_native_model(
+        model_config,
+        load_weights(source, weight_dtype),
+        num_kv_blocks=num_kv_blocks,
+        block_size=config.block_size,
+        max_model_len=max_model_len,
+        kv_dtype=kv_dtype,
+    )
+    runner = NativeRunner(
+        model,
+        num_kv_blocks=num_kv_blocks,
+        max_model_len=max_model_len,
+        num_threads=config.num_threads or available_threads(),
+    )
+    _logger.info("loaded %s in %.1f s, %d MB", source.model_id, time.monotonic() - started_s, model.num_bytes >> 20)
+    return runner
+
+
+def _build_general(config: EngineConfig, source: ModelSource) -> TransformersRunner:
+    if config.numerics == "invariant":
+        raise ConfigError(field="numerics", value="invariant", allowed="auto or fast for a model of this kind")
+    torch.set_num_threads(config.num_threads or available_threads())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, config.dtype) if config.dtype != "auto" else _faster_dtype(device)
+    return TransformersRunner.load(
+        source,
+        dtype=dtype,
+        num_kv_blocks=config.kv_cache_tokens // config.block_size,
+        block_size=config.block_size,
+        max_model_len=config.max_model_len,
+        device=device,
+    )
+
+
+def _max_model_len(config: EngineConfig, limit: int) -> int:
+    if config.max_model_len > limit:
+        raise ConfigError(field="max_model_len", value=config.max_model_len, allowed=f"at most {limit} for this model")
+    return config.max_model_len or limit
+
+
+def _faster_dtype(device: str) -> torch.dtype:
+    """bfloat16 where a one-row product with it takes less time than with float32; always on a GPU."""
+    if device != "cpu":
+        return torch.bfloat16
+
+    def best_s(dtype: torch.dtype) -> float:
+        weight, row = torch.zeros(2048, 2048, dtype=dtype), torch.zeros(1, 2048, dtype=dtype)
+        times = []
+        for _ in range(12):
+            started_s = time.perf_counter()
+            torch.nn.functional.linear(row, weight)
+            times.append(time.perf_counter() - started_s)
+        return min(times)
+
+    return min((torch.bfloat16, torch.float32), key=best_s)
+
+
+def _check_memory(config: EngineConfig, *, kv_bytes: int) -> None:
+    """Refuse a KV cache that this machine cannot hold, before it fails under load."""
+    path = Path("/proc/meminfo")
+    if not path.exists():
+        return
+    fields = dict(line.split(":", 1) for line in path.read_text().splitlines())
+    available_bytes = int(fields["MemAvailable"].split()[0]) * 1024
+    if kv_bytes > available_bytes:
+        fitting = config.kv_cache_tokens * available_bytes // kv_bytes
+        raise ConfigError(
+            field="kv_cache_tokens",
+            value=config.kv_cache_tokens,
+            allowed=f"at most about {fitting}: it takes {kv_bytes >> 20} MB and {available_bytes >> 20} MB are free",
+        )

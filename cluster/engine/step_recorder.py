@@ -1,0 +1,65 @@
+"""Counts what one round does, to become its `StepStats`."""
+
+from collections.abc import Sequence as Seq
+
+from cluster.engine.plan import Plan
+from cluster.types import StepStats
+
+
+class StepRecorder:
+    """Filled during one round.
+
+    Args:
+        started_s: clock time at the start of the round.
+
+    Attributes:
+        forward_s: time in the target's forward pass.
+    """
+
+    def __init__(self, started_s: float) -> None:
+        self.forward_s = 0.0
+        self._started_s = started_s
+        self._plan = Plan()
+        self._num_cached_tokens = self._num_prompt_tokens = 0
+        self._num_drafts = self._num_draft_tokens = 0
+        self._accepted_per_position: list[int] = []
+        self._entropy_bits: list[float] = []
+
+    def count_plan(self, plan: Plan) -> None:
+        """Count the planned rows, before they run."""
+        self._plan = plan
+        for item in plan.scheduled:
+            sequence = item.sequence
+            self._num_prompt_tokens += max(0, min(item.num_tokens, sequence.num_prompt_tokens - item.start))
+            is_first_chunk = sequence.num_preemptions == 0 and item.start == sequence.num_cached_tokens
+            if is_first_chunk and sequence.num_output_tokens == 0:
+                self._num_cached_tokens += sequence.num_cached_tokens
+
+    def count_tokens(self, entropy_bits: Seq[float], num_drafted: int, num_accepted: int) -> None:
+        """Count the committed tokens of one sequence."""
+        self._entropy_bits += entropy_bits
+        if num_drafted:
+            self._num_drafts += 1
+            self._num_draft_tokens += num_drafted
+            self._accepted_per_position += [0] * (num_drafted - len(self._accepted_per_position))
+            for position in range(num_accepted):
+                self._accepted_per_position[position] += 1
+
+    def finish(self, *, now_s: float, num_running: int, num_waiting: int, kv_cache_usage_ratio: float) -> StepStats:
+        """The round's statistics."""
+        return StepStats(
+            duration_s=now_s - self._started_s,
+            forward_s=self.forward_s,
+            num_rows=self._plan.num_rows,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_cached_tokens=self._num_cached_tokens,
+            num_output_tokens=len(self._entropy_bits),
+            num_drafts=self._num_drafts,
+            num_draft_tokens=self._num_draft_tokens,
+            accepted_per_position=tuple(self._accepted_per_position),
+            entropy_bits=tuple(self._entropy_bits),
+            num_preempted=len(self._plan.preempted),
+            num_running=num_running,
+            num_waiting=num_waiting,
+            kv_cache_usage_ratio=kv_cache_usage_ratio,
+        )

@@ -1,0 +1,1 @@
+"""Metrics: one table of names, and recorders that fill prometheus_client registries."""
