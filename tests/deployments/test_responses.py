@@ -1,0 +1,62 @@
+import pytest
+
+from cluster.types import SpeculationStats
+from deployments.responses import speculative_decoding
+from tests.deployments.conftest import Serve
+from tests.deployments.fake_engine import FakeEngine
+from tests.deployments.http_helpers import MESSAGES, events_of
+
+pytestmark = pytest.mark.anyio
+
+
+def read_as_aiperf(body: dict[str, object]) -> dict[int, int] | None:
+    """Check `metrics.speculative_decoding` as AIPerf's record does; the sparse histogram, or None without a payload."""
+    metrics = body.get("metrics")
+    payload = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    if payload is None:
+        return None
+    histogram = payload["acceptance_histogram"]
+    assert len(histogram) == payload["num_spec_tokens"] + 1
+    assert sum(histogram) == payload["num_spec_steps"] > 0
+    accepted = sum(count * steps for count, steps in enumerate(histogram))
+    assert accepted == payload["num_accepted_draft_tokens"] <= payload["num_draft_tokens"]
+    assert payload["mean_acceptance_length"] == pytest.approx(1 + accepted / payload["num_spec_steps"])
+    assert payload["draft_acceptance_rate"] == pytest.approx(accepted / payload["num_draft_tokens"])
+    return {count: steps for count, steps in enumerate(histogram) if steps}
+
+
+async def test_aiperf_reads_acceptance_from_whole_answers_and_from_the_usage_chunk(serve: Serve) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 9}
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    async with serve() as server:
+        whole = (await server.http.post("/v1/chat/completions", json=body)).json()
+        events = events_of(await server.http.post("/v1/chat/completions", json=body | stream))
+    assert read_as_aiperf(whole) == read_as_aiperf(events[-1]) == {2: 3}
+    assert [read_as_aiperf(event) for event in events[:-1]] == [None] * (len(events) - 1)
+
+
+async def test_timing_siblings_are_consistent(serve: Serve) -> None:
+    async with serve(engine=FakeEngine(step_s=0.01)) as server:
+        body = {"messages": MESSAGES, "max_tokens": 12}
+        metrics = (await server.http.post("/v1/chat/completions", json=body)).json()["metrics"]
+    assert metrics["time_to_first_token_ms"] >= 10
+    assert metrics["generation_time_ms"] >= 20
+    assert metrics["mean_itl_ms"] == pytest.approx(metrics["generation_time_ms"] / 11, abs=0.01)
+    assert 0 < metrics["tokens_per_second"] < 12 / 0.03
+
+
+async def test_a_request_that_never_drafted_has_timing_but_no_speculation_payload(serve: Serve) -> None:
+    async with serve() as server:
+        body = {"messages": MESSAGES, "max_tokens": 9, "speculation": {"mode": "off"}}
+        answer = (await server.http.post("/v1/chat/completions", json=body)).json()
+    assert read_as_aiperf(answer) is None
+    assert answer["metrics"]["tokens_per_second"] > 0
+
+
+def test_the_histogram_is_padded_to_the_limit_in_force() -> None:
+    stats = SpeculationStats(
+        num_rounds=4, num_drafts=3, num_draft_tokens=6, num_accepted_tokens=3, accepted_per_draft=(1, 1, 1)
+    )
+    payload = speculative_decoding(stats, 7)
+    assert payload["acceptance_histogram"] == [1, 1, 1, 0, 0, 0, 0, 0]
+    assert read_as_aiperf({"metrics": {"speculative_decoding": payload}}) == {0: 1, 1: 1, 2: 1}
