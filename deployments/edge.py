@@ -164,7 +164,7 @@ async def until_disconnect(receive: Receive, work: "asyncio.Task[Any]") -> Any:
         return work.result()
     finally:
         listener.cancel()
-        pass
+        work.cancel()
         await asyncio.wait({work, listener})
 
 

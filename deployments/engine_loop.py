@@ -168,8 +168,8 @@ class EngineLoop:
                 if isinstance(command, _Stop):
                     return
                 self._apply(engine, command)
-            if engine.has_work or any(isinstance(command, _Abort) for command in commands):
-                # Also after an abort that leaves no work, so that gauges and last outputs are up to date.
+            # An aborted choice is work until its last output is told, so gauges are never left behind.
+            if engine.has_work:
                 outputs = engine.step()
                 self._post(self._deliver, outputs, engine.last_step)
 

@@ -7,6 +7,7 @@ from cluster.config import EngineConfig
 from cluster.engine.acceptance import accept
 from cluster.engine.batch import build_model_input, needs_prompt_logprobs, num_logit_rows, sampling_rows
 from cluster.engine.block_pool import BlockPool
+from cluster.engine.budget import DraftCost
 from cluster.engine.choice import Choice
 from cluster.engine.drafters.base import Drafter
 from cluster.engine.drafters.collect import DraftLimits, Drafts, collect_drafts
@@ -17,7 +18,7 @@ from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
 from cluster.engine.sampler import NO_TOKEN, NonFiniteLogitsError, Sampler, SamplerOutput
 from cluster.engine.scheduler import Scheduler
 from cluster.engine.sequence import Sequence
-from cluster.engine.startup import load_parts
+from cluster.engine.startup import load_parts, measure_draft_cost
 from cluster.engine.step_recorder import StepRecorder
 from cluster.errors import InvalidRequestError
 from cluster.types import FinishReason, Request, RequestOutput, StepStats, TokenLogprobs
@@ -37,6 +38,7 @@ class Engine:
         eos_token_ids: ids that end a choice.
         model_id: name of the model.
         clock: source of deadlines and durations.
+        draft_cost: what drafts cost on this machine.
         drafter: source of drafts instead of the configured one.
 
     Attributes:
@@ -52,6 +54,7 @@ class Engine:
         eos_token_ids: frozenset[int],
         model_id: str,
         clock: Clock,
+        draft_cost: DraftCost | None = None,
         drafter: Drafter | None = None,
     ) -> None:
         self.config, self.tokenizer, self.model_id = config, tokenizer, model_id
@@ -72,7 +75,9 @@ class Engine:
             self._pool,
         )
         self._sampler = Sampler(runner.vocab_size, eos_token_ids)
-        self._drafter = drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens)
+        self._drafter = drafter or build_drafter(
+            config.drafter, max_draft_tokens=config.num_speculative_tokens, cost=draft_cost
+        )
         self._choices: dict[str, Choice] = {}
         self._ended: list[RequestOutput] = []
 
@@ -91,6 +96,7 @@ class Engine:
             tokenizer=parts.tokenizer,
             eos_token_ids=parts.eos_token_ids,
             model_id=parts.model_id,
+            draft_cost=measure_draft_cost(parts.runner),
             clock=clock or MonotonicClock(),
         )
 

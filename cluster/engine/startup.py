@@ -6,10 +6,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from cluster.config import EngineConfig
+from cluster.engine.budget import DraftCost
+from cluster.engine.model_input import ModelInput
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer, load_weights
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.model_source import ModelSource, resolve_model
@@ -17,6 +20,9 @@ from cluster.engine.native.runner import NativeRunner
 from cluster.engine.native.weights import build_native_model, read_shape, unsupported_reason
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
+
+_NUM_PROBE_ROWS, _NUM_PROBES = 8, 5
+_LOWEST_ROW_COST = 0.005
 
 _logger = logging.getLogger(__name__)
 
@@ -64,6 +70,36 @@ def available_threads() -> int:
     return os.cpu_count() or 1
 
 
+def measure_draft_cost(runner: ModelRunner) -> DraftCost:
+    """What a draft token adds to a round, from a few passes with one row and with several.
+
+    Overwrites KV block 0, so it must come before serving.
+    """
+
+    def batch(num_rows: int) -> ModelInput:
+        rows = np.arange(num_rows, dtype=np.int32)
+        zeros = np.zeros(num_rows, np.int32)
+        return ModelInput(
+            token_ids=zeros,
+            positions=rows,
+            slot_mapping=rows,
+            row_sequences=zeros,
+            block_tables=np.zeros((1, 1), np.int32),
+            logit_rows=rows,
+        )
+
+    one, many = batch(1), batch(_NUM_PROBE_ROWS)
+    seconds: dict[int, list[float]] = {1: [], _NUM_PROBE_ROWS: []}
+    for _ in range(_NUM_PROBES):  # Interleaved, so that a busy moment hits both.
+        for probe in (one, many):
+            started_s = time.perf_counter()
+            runner.forward(probe)
+            seconds[len(probe.token_ids)].append(time.perf_counter() - started_s)
+    one_s, many_s = min(seconds[1]), min(seconds[_NUM_PROBE_ROWS])
+    ratio = (many_s / one_s - 1) / (_NUM_PROBE_ROWS - 1)
+    return DraftCost(row_cost_ratio=min(max(ratio, _LOWEST_ROW_COST), 1.0))
+
+
 def _build_runner(config: EngineConfig, source: ModelSource, model_config: PretrainedConfig) -> ModelRunner:
     reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
     if reason is None:
@@ -97,7 +133,9 @@ def _build_native(config: EngineConfig, source: ModelSource, model_config: Pretr
         max_model_len=max_model_len,
         num_threads=config.num_threads or available_threads(),
     )
-    _logger.info("loaded %s in %.1f s, %d MB", source.model_id, time.monotonic() - started_s, model.num_bytes >> 20)
+    _logger.info(
+        "loaded %s in %.1f s, %d MB", source.model_id, time.monotonic() - started_s, model.arena.num_bytes >> 20
+    )
     return runner
 
 

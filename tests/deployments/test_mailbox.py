@@ -56,6 +56,14 @@ async def test_the_first_output_leaves_at_once_and_the_next_waits_for_the_interv
     assert (await task)[0].text == "bc"
 
 
+async def test_the_first_output_of_every_choice_leaves_at_once() -> None:
+    mailbox = _mailbox(2, interval_s=lambda: LONG_S)
+    mailbox.put(_output("a", 0))
+    await mailbox.take()
+    mailbox.put(_output("b", 1))
+    assert (await asyncio.wait_for(mailbox.take(), 5))[0].text == "b"
+
+
 async def test_the_interval_ends_by_itself() -> None:
     mailbox = _mailbox(interval_s=lambda: 0.02)
     mailbox.put(_output("a"))

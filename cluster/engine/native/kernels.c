@@ -17,7 +17,7 @@
 #define PANEL 32   /* output columns of a weight panel; tokens of a KV tile; head dimensions of a value chunk */
 #define MAX_TILE 12 /* rows of a GEMM tile: 2 * 12 accumulators, 2 weights and a broadcast fit 32 registers */
 #define PHASES 8
-#define PREFETCH_BYTES 8192 /* hides memory latency behind the arithmetic of a tile; found by trial */
+#define PREFETCH_BYTES 16384 /* hides memory latency behind the arithmetic of a tile; found by trial */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("clang loop unroll(full)")
 

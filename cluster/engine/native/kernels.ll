@@ -1,4 +1,4 @@
-; kernels.c sha256 faee06a999593a3290d95ba829dd02319e1492217d0203deaa5b363dc3eb88a5
+; kernels.c sha256 2b23faec4977debddc702605940422fe7bf9f2e077cd8ca5f334881db476eca4
 
 %struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
 %struct.Model = type { i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, float, float, ptr, ptr, ptr, ptr, ptr, ptr }
@@ -2393,7 +2393,7 @@ define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 nou
 14:                                               ; preds = %5
   %15 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 0
   %16 = load ptr, ptr %7, align 8, !tbaa !4
-  %17 = getelementptr inbounds i8, ptr %16, i64 8192
+  %17 = getelementptr inbounds i8, ptr %16, i64 16384
   store ptr %17, ptr %15, align 8, !tbaa !94
   %18 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 1
   %19 = load i64, ptr %9, align 8, !tbaa !24

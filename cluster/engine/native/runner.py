@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from cluster.engine.model_input import ModelInput
+from cluster.engine.native.arena import Arena
 from cluster.engine.native.jit import load_kernels
 from cluster.engine.native.structs import BatchStruct
 from cluster.engine.native.weights import PANEL, NativeModel
@@ -26,14 +27,14 @@ class _Buffers:
     """Work memory for up to `max_rows` rows; grows, never shrinks."""
 
     def __init__(self, model: NativeModel, max_rows: int) -> None:
-        shape = model.shape
-        self.hidden = np.zeros((max_rows, shape.hidden), np.float32)
-        self.normed = np.zeros((max_rows, shape.hidden), np.float32)
-        self.qkv = np.zeros((max_rows, model.struct.qkv_stride), np.float32)
-        self.attended = np.zeros((max_rows, shape.num_heads * shape.head_dim), np.float32)
-        self.activated = np.zeros((max_rows, shape.intermediate), np.float32)
-        self.counters = np.zeros((shape.num_layers + 1) * _PHASES, np.int32)
-        self.barrier = np.zeros(2, np.int32)
+        shape, arena = model.shape, Arena()
+        self.hidden = arena.zeros((max_rows, shape.hidden), np.float32)
+        self.normed = arena.zeros((max_rows, shape.hidden), np.float32)
+        self.qkv = arena.zeros((max_rows, model.struct.qkv_stride), np.float32)
+        self.attended = arena.zeros((max_rows, shape.num_heads * shape.head_dim), np.float32)
+        self.activated = arena.zeros((max_rows, shape.intermediate), np.float32)
+        self.counters = arena.zeros(((shape.num_layers + 1) * _PHASES,), np.int32)
+        self.barrier = arena.zeros((2,), np.int32)
 
 
 class NativeRunner:
@@ -89,7 +90,7 @@ class NativeRunner:
         if num_rows > len(self._buffers.hidden):
             self._buffers = _Buffers(self._model, 2 * num_rows)
         if num_logit_rows > len(self._logits_NV):
-            self._logits_NV = np.zeros((2 * num_logit_rows, self._logits_NV.shape[1]), np.float32)
+            self._logits_NV = Arena().zeros((2 * num_logit_rows, self._logits_NV.shape[1]), np.float32)
 
     def _fill(self, batch: ModelInput, num_rows: int, num_logit_rows: int) -> list[Array]:
         """Point the batch struct at this round's arrays; the caller keeps them alive during the pass."""

@@ -16,6 +16,7 @@ import torch
 from transformers import LlamaConfig, PretrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from cluster.engine.native.arena import Arena
 from cluster.engine.native.structs import LayerStruct, ModelStruct
 from cluster.errors import LoadError
 
@@ -94,18 +95,24 @@ class NativeModel:
     Attributes:
         shape: sizes.
         struct: what the kernels read; valid as long as this object lives.
-        num_bytes: memory of weights and KV cache.
+        arena: memory of weights and KV cache.
     """
 
     shape: Shape
     struct: ModelStruct
-    num_bytes: int = 0
+    arena: Arena = field(default_factory=Arena)
     _keep: list[Any] = field(default_factory=list)
 
     def hold(self, array: Array) -> int:
-        """Keep `array` alive and return its address."""
+        """Copy `array` into the arena; returns its address there."""
+        return self._keep_alive(self.arena.copy(array))
+
+    def hold_zeros(self, num_elements: int, dtype: npt.DTypeLike) -> int:
+        """Address of zeroed memory in the arena."""
+        return self._keep_alive(self.arena.zeros((num_elements,), dtype))
+
+    def _keep_alive(self, array: Array) -> int:
         self._keep.append(array)
-        self.num_bytes += array.nbytes
         return int(array.ctypes.data)
 
 
@@ -133,7 +140,7 @@ def _interleave_gate_up(gate_NK: torch.Tensor, up_NK: torch.Tensor) -> torch.Ten
 
 
 def _f32(tensor: torch.Tensor) -> Array:
-    return tensor.detach().to(torch.float32).contiguous().numpy().copy()
+    return np.asarray(tensor.detach().to(torch.float32).contiguous().numpy())
 
 
 def rope_tables(config: PretrainedConfig, max_model_len: int) -> tuple[Array, Array]:
@@ -147,7 +154,7 @@ def rope_tables(config: PretrainedConfig, max_model_len: int) -> tuple[Array, Ar
 
 
 def _build_layer(
-    model: NativeModel, weights: Mapping[str, torch.Tensor], index: int, kv: tuple[Array, Array]
+    model: NativeModel, weights: Mapping[str, torch.Tensor], index: int, kv: tuple[int, int]
 ) -> LayerStruct:
     prefix = f"model.layers.{index}."
     attention = f"{prefix}self_attn."
@@ -175,8 +182,8 @@ def _build_layer(
         o=model.hold(pack_panels(weights[f"{attention}o_proj.weight"])),
         gate_up=model.hold(pack_panels(gate_up)),
         down=model.hold(pack_panels(weights[f"{prefix}mlp.down_proj.weight"])),
-        k_cache=model.hold(kv[0]),
-        v_cache=model.hold(kv[1]),
+        k_cache=kv[0],
+        v_cache=kv[1],
     )
 
 
@@ -206,12 +213,12 @@ def build_native_model(
     layers = (LayerStruct * shape.num_layers)()
     try:
         for index in range(shape.num_layers):
-            kv = (np.zeros(kv_elements, kv_type), np.zeros(kv_elements, kv_type))
+            kv = (model.hold_zeros(kv_elements, kv_type), model.hold_zeros(kv_elements, kv_type))
             layers[index] = _build_layer(model, weights, index, kv)
         final_norm, lm_head = weights["model.norm.weight"], weights["lm_head.weight"]
     except KeyError as error:
         raise LoadError(f"the checkpoint has no tensor {error.args[0]}") from None
-    raw = embedding.contiguous().view(torch.int16).numpy().copy() if is_bf16 else _f32(embedding)
+    raw = embedding.contiguous().view(torch.int16).numpy() if is_bf16 else _f32(embedding)
     model.struct = ModelStruct(
         **{name: getattr(shape, name) for name in ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim")},
         intermediate=shape.intermediate,

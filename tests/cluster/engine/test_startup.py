@@ -1,0 +1,70 @@
+"""Settings become a runner that fits the model and the machine, or an error that names the setting."""
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from cluster.config import EngineConfig
+from cluster.engine.model_input import ModelInput
+from cluster.engine.model_source import ModelSource
+from cluster.engine.native.runner import NativeRunner
+from cluster.engine.startup import load_parts, measure_draft_cost
+from cluster.engine.transformers_runner import TransformersRunner
+from cluster.errors import ConfigError
+
+
+class SlowRunner:
+    """Takes one unit of time a pass and a share of it for each further row."""
+
+    vocab_size, num_kv_blocks, block_size, max_model_len = 8, 1, 32, 32
+    dtype, numerics = "float32", "invariant"
+
+    def __init__(self, row_share: float) -> None:
+        self._row_share = row_share
+
+    def forward(self, batch: ModelInput) -> torch.Tensor:
+        rows = len(batch.token_ids)
+        time.sleep(0.004 * (1 + self._row_share * (rows - 1)))
+        return torch.zeros(rows, self.vocab_size)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_draft_cost_is_what_further_rows_take(share: float) -> None:
+    assert measure_draft_cost(SlowRunner(share)).row_cost_ratio == pytest.approx(share, rel=0.3)
+
+
+def test_draft_cost_is_never_nothing() -> None:
+    assert 0 < measure_draft_cost(SlowRunner(0.0)).row_cost_ratio < 0.1
+
+
+def config_for(source: ModelSource, **changes: Any) -> EngineConfig:
+    return EngineConfig(model=str(source.folder), kv_cache_tokens=256, **changes)
+
+
+def test_a_model_whose_shape_the_kernels_do_not_know_runs_in_transformers(tiny_source: ModelSource) -> None:
+    assert isinstance(load_parts(config_for(tiny_source, dtype="float32")).runner, TransformersRunner)
+
+
+def test_invariant_numerics_are_refused_where_they_cannot_be_kept(tiny_source: ModelSource) -> None:
+    with pytest.raises(ConfigError, match="numerics"):
+        load_parts(config_for(tiny_source, numerics="invariant"))
+
+
+@pytest.mark.engine
+def test_the_bundled_model_runs_on_the_kernels_in_bfloat16(bundled_source: ModelSource) -> None:
+    runner = load_parts(EngineConfig(kv_cache_tokens=256)).runner
+    assert isinstance(runner, NativeRunner)
+    assert (runner.dtype, runner.numerics) == ("bfloat16", "invariant")
+    runner.close()
+
+
+@pytest.mark.engine
+def test_limits_beyond_model_or_machine_are_refused_with_the_range(bundled_source: ModelSource) -> None:
+    with pytest.raises(ConfigError, match="max_model_len = 9000 is not allowed: expected at most 8192"):
+        load_parts(EngineConfig(max_model_len=9000))
+    with pytest.raises(ConfigError, match="kv_cache_tokens = .* expected at most about"):
+        load_parts(EngineConfig(kv_cache_tokens=1 << 31))
