@@ -66,5 +66,5 @@ def test_the_bundled_model_runs_on_the_kernels_in_bfloat16(bundled_source: Model
 def test_limits_beyond_model_or_machine_are_refused_with_the_range(bundled_source: ModelSource) -> None:
     with pytest.raises(ConfigError, match="max_model_len = 9000 is not allowed: expected at most 8192"):
         load_parts(EngineConfig(max_model_len=9000))
-    with pytest.raises(ConfigError, match="kv_cache_tokens = .* expected at most about"):
+    with pytest.raises(ConfigError, match=r"kv_cache_tokens = .* expected at most about"):
         load_parts(EngineConfig(kv_cache_tokens=1 << 31))
