@@ -69,9 +69,12 @@ class Mailbox:
         Raises:
             OutriderError: the call failed.
         """
-        if self._pending or self._open or self._error:
+        # A timer set before the last item left may still fire: a wake-up alone does not mean that all is said.
+        while self._open or self._pending or self._error:
             await self._wake.wait()
-        self._wake.clear()
+            self._wake.clear()
+            if self._pending or self._error or not self._open:
+                break
         deltas = tuple(delta(index, outputs) for index, outputs in self._pending.items())
         self._pending.clear()
         self._last_sent_s = self._loop.time()

@@ -129,7 +129,10 @@ class StreamClient:
                 last = line
                 if not first_text_s and _has_text(line):
                     first_text_s = time.perf_counter() - started_s
-        usage = json.loads(last[len(b"data: ") :])["usage"]
+        event = json.loads(last[len(b"data: ") :])
+        if "usage" not in event:
+            raise RuntimeError(f"the stream ended early: {event}")
+        usage = event["usage"]
         return Streamed(
             first_text_s=first_text_s,
             num_prompt_tokens=usage["prompt_tokens"],

@@ -73,7 +73,7 @@ async def test_random_aborts_leave_every_gauge_at_zero(serve: Serve) -> None:
         assert 'outrider_http_active_requests{gateway="0"} 0.0' in metrics
 
 
-async def test_under_many_streams_events_are_coalesced_and_the_text_stays_whole(serve: Serve) -> None:
+async def test_d12_under_many_streams_events_are_coalesced_and_the_text_stays_whole(serve: Serve) -> None:
     engine = FakeEngine(step_s=0.002, tokens_per_step=1)
     async with serve(engine=engine, verifier=VerifierConfig(stream_interval_s=0.1)) as server:
         body = {"prompt": "a", "max_tokens": 100, "stream": True}

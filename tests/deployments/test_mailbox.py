@@ -116,3 +116,18 @@ async def test_outputs_after_the_end_of_a_choice_are_dropped() -> None:
 def test_the_interval_is_zero_for_few_streams_and_grows_to_the_setting() -> None:
     assert [stream_interval(n, 0.1) for n in (1, 8, 12, 16, 100)] == [0.0, 0.0, 0.05, 0.1, 0.1]
     assert stream_interval(100, 0.0) == 0.0
+
+
+async def test_a_timer_that_fires_after_its_output_left_does_not_end_the_stream() -> None:
+    mailbox = _mailbox(2, interval_s=lambda: 0.02)
+    mailbox.put(_output("a", 0))
+    await mailbox.take()
+    mailbox.put(_output("b", 1))  # the first of its choice: the reader is woken at once
+    mailbox.put(_output("c", 0))  # starts a timer before the reader has run, which then takes both
+    assert {delta.text for delta in await mailbox.take()} == {"b", "c"}
+    task = asyncio.ensure_future(mailbox.take())
+    await asyncio.sleep(0.05)
+    assert await _is_waiting(task)
+    mailbox.put(_output("d", 0, end=True))
+    mailbox.put(_output("e", 1, end=True))
+    assert {delta.text for delta in await task} == {"d", "e"}

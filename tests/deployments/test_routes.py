@@ -127,7 +127,7 @@ async def test_echo_with_max_tokens_zero_scores_the_prompt_alone(serve: Serve) -
     assert answer["usage"]["completion_tokens"] == 0
 
 
-async def test_chat_logprobs_have_one_entry_per_token_streamed_or_not(serve: Serve) -> None:
+async def test_c11_chat_logprobs_have_one_entry_per_token_streamed_or_not(serve: Serve) -> None:
     body = {"messages": MESSAGES, "max_tokens": 8, "logprobs": True, "top_logprobs": 5}
     async with serve() as server:
         whole = (await server.http.post(CHAT, json=body)).json()["choices"][0]["logprobs"]["content"]

@@ -51,7 +51,7 @@ def test_a_text_completion_streams_the_same_text_as_it_answers_whole(client: ope
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_speculation_on_and_off_give_the_same_tokens_over_http(client: openai.OpenAI, temperature: float) -> None:
+def test_d10_speculation_on_and_off_give_the_same_tokens_over_http(client: openai.OpenAI, temperature: float) -> None:
     def tokens(mode: str) -> object:
         answer = client.completions.create(
             model="tiny", prompt=COPY_PROMPT, max_tokens=60, temperature=temperature, seed=3,
@@ -87,7 +87,7 @@ def test_without_a_key_everything_but_health_is_401(outrider: Outrider) -> None:
         wrong.models.list()
 
 
-def test_ready_generates_a_token_and_errors_are_openais(outrider: Outrider, client: openai.OpenAI) -> None:
+def test_d11_ready_generates_a_token_and_errors_are_openais(outrider: Outrider, client: openai.OpenAI) -> None:
     assert outrider.get("/ready").status_code == 200
     with pytest.raises(openai.BadRequestError) as bad:
         client.completions.create(model="tiny", prompt="a", n=17)

@@ -200,7 +200,7 @@ def test_a_rows_result_does_not_depend_on_the_other_rows(sampler: Sampler, order
     assert [pick(part, place) for place in range(size)] == [pick(whole, i) for i in order[:size]]
 
 
-def test_three_temperatures_in_one_batch_are_drawn_as_three_batches_of_one(sampler: Sampler) -> None:
+def test_b3_three_temperatures_in_one_batch_are_drawn_as_three_batches_of_one(sampler: Sampler) -> None:
     logits_V = markov_logits(1)
     rows = [row_of(seed=s, temperature=t, top_p=p) for s in range(50) for t, p in ((0.7, 0.9), (0.2, 1.0), (1.3, 0.5))]
     together = sampler.sample(logits_V.repeat(len(rows), 1), rows).token_ids
