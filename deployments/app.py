@@ -45,7 +45,7 @@ class AppArgs(BaseModel):
     api_keys_file: str | None = None
     default_timeout_s: Annotated[float, Field(gt=0)] | None = None
     keep_alive_s: Annotated[float, Field(gt=0)] = 15.0
-    stream_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.1
+    stream_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.3
     num_verifiers: Annotated[int, Field(ge=1)] = 1
     num_gateways: Annotated[int, Field(ge=1)] = 1
     verifier_cpus: Annotated[float, Field(ge=0)] = 1.0

@@ -50,7 +50,7 @@ class VerifierConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
-    stream_interval_s: float = 0.1
+    stream_interval_s: float = 0.3
     ping_timeout_s: float = 30.0
 
 
