@@ -10,7 +10,7 @@ from cluster.engine.block_pool import BlockPool
 from cluster.engine.budget import DraftCost
 from cluster.engine.choice import Choice
 from cluster.engine.drafters.base import Drafter
-from cluster.engine.drafters.collect import DraftLimits, Drafts, collect_drafts
+from cluster.engine.drafters.collect import DRAFTER_OFF, DraftLimits, Drafts, collect_drafts
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.output import OutputProcessor
@@ -171,6 +171,12 @@ class Engine:
             )
         if not all(0 <= token_id < self.vocab_size for token_id in request.prompt_token_ids):
             raise InvalidRequestError(f"prompt token ids must be 0 to {self.vocab_size - 1}", param="prompt")
+        drafters = (DRAFTER_OFF,) if self._drafter is None else (DRAFTER_OFF, self._drafter.name)
+        if request.speculation.drafter not in (None, *drafters):
+            raise InvalidRequestError(
+                f"drafter {request.speculation.drafter!r} is not here; expected one of {', '.join(drafters)}",
+                param="speculation.drafter",
+            )
         num_tokens = min(num_prompt_tokens + request.sampling.max_tokens, self.max_model_len)
         if not self._scheduler.can_ever_fit(num_tokens):
             capacity = self._pool.num_blocks * self._pool.block_size

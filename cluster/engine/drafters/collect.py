@@ -7,6 +7,9 @@ from cluster.engine.drafters.base import Drafter
 from cluster.engine.sequence import Sequence
 from cluster.types import SpeculationMode
 
+DRAFTER_OFF = "off"
+"""Name by which a request asks for no drafter."""
+
 Drafts = Mapping[str, tuple[int, ...]]
 """Draft token ids by request id."""
 
@@ -39,7 +42,7 @@ def collect_drafts(drafter: Drafter, sequences: Iterable[Sequence], limits: Draf
 
 def _max_draft_tokens(sequence: Sequence, limit: int) -> int:
     request = sequence.request
-    if request.speculation.mode is SpeculationMode.OFF:
+    if request.speculation.mode is SpeculationMode.OFF or request.speculation.drafter == DRAFTER_OFF:
         return 0
     if request.speculation.num_speculative_tokens is not None:
         limit = min(limit, request.speculation.num_speculative_tokens)

@@ -79,6 +79,7 @@ def test_step_statistics_add_up_to_what_was_emitted() -> None:
         (request("used", [3]), "request_id"),
         (request("a", [3] * 10, stop=("",)), "stop"),
         (request("a", [3] * 10, max_tokens=200), "max_tokens"),
+        (request("a", [3], speculation=SpeculationParams(drafter="oracle")), "speculation.drafter"),
     ],
 )
 def test_a_refused_request_names_the_field_and_leaves_no_trace(bad: Request, param: str) -> None:
@@ -89,6 +90,14 @@ def test_a_refused_request_names_the_field_and_leaves_no_trace(bad: Request, par
     assert caught.value.param == param
     engine.check_integrity()
     assert drain(engine).keys() == {"used"}
+
+
+@pytest.mark.parametrize("name", ["off", "ngram"])
+def test_a_request_chooses_among_the_drafters_that_are_there(name: str) -> None:
+    item = request("a", [5, 6, 7] * 8, max_tokens=40, ignore_eos=True, speculation=SpeculationParams(drafter=name))
+    steps: list[StepStats] = []
+    run(make_engine(), [item], steps)
+    assert (sum(step.num_draft_tokens for step in steps) > 0) == (name == "ngram")
 
 
 def test_the_context_length_ends_a_choice() -> None:
