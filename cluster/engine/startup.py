@@ -12,12 +12,13 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
+from cluster.engine.memory_plan import MemoryPlan
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer, load_weights
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.model_source import ModelSource, resolve_model
 from cluster.engine.native.runner import NativeRunner
-from cluster.engine.native.weights import build_native_model, read_shape, unsupported_reason
+from cluster.engine.native.weights import Shape, build_native_model, read_shape, unsupported_reason
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
 
@@ -115,9 +116,9 @@ def _build_native(config: EngineConfig, source: ModelSource, model_config: Pretr
     weight_dtype = torch.bfloat16 if model_config.dtype == torch.bfloat16 else kv_dtype
     max_model_len = _max_model_len(config, model_config.max_position_embeddings)
     num_kv_blocks = config.kv_cache_tokens // config.block_size
-    shape = read_shape(model_config)
-    kv_bytes = 2 * num_kv_blocks * config.block_size * shape.num_kv_heads * shape.head_dim * shape.num_layers
-    _check_memory(config, kv_bytes=kv_bytes * kv_dtype.itemsize)
+    plan = _plan_memory(config, source, read_shape(model_config), weight_dtype, kv_dtype)
+    _logger.info("memory plan\n%s", plan.table())
+    plan.check()
     started_s = time.monotonic()
     model = build_native_model(
         model_config,
@@ -178,17 +179,27 @@ def _faster_dtype(device: str) -> torch.dtype:
     return min((torch.bfloat16, torch.float32), key=best_s)
 
 
-def _check_memory(config: EngineConfig, *, kv_bytes: int) -> None:
-    """Refuse a KV cache that this machine cannot hold, before it fails under load."""
+def _plan_memory(
+    config: EngineConfig, source: ModelSource, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype
+) -> MemoryPlan:
+    """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major."""
+    row_elements = 2 * shape.hidden + shape.qkv_columns + shape.num_heads * shape.head_dim + shape.intermediate
+    max_logit_rows = config.max_num_seqs * (1 + config.num_speculative_tokens)
+    return MemoryPlan(
+        weights_bytes=shape.num_weights * weight_dtype.itemsize,
+        kv_token_bytes=2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * kv_dtype.itemsize,
+        kv_cache_tokens=config.kv_cache_tokens,
+        lookahead_tokens=config.max_num_seqs * config.num_speculative_tokens,
+        # Buffers grow to twice what a round needs; logits and activations are float32.
+        workspace_bytes=2 * 4 * (config.max_num_batched_tokens * row_elements + max_logit_rows * shape.vocab),
+        available_bytes=_available_bytes(),
+    )
+
+
+def _available_bytes() -> int | None:
+    """Memory that new allocations can take, or None where the system does not say."""
     path = Path("/proc/meminfo")
     if not path.exists():
-        return
+        return None
     fields = dict(line.split(":", 1) for line in path.read_text().splitlines())
-    available_bytes = int(fields["MemAvailable"].split()[0]) * 1024
-    if kv_bytes > available_bytes:
-        fitting = config.kv_cache_tokens * available_bytes // kv_bytes
-        raise ConfigError(
-            field="kv_cache_tokens",
-            value=config.kv_cache_tokens,
-            allowed=f"at most about {fitting}: it takes {kv_bytes >> 20} MB and {available_bytes >> 20} MB are free",
-        )
+    return int(fields["MemAvailable"].split()[0]) * 1024

@@ -48,6 +48,12 @@ class Shape:
         """Columns of the fused query, key and value projection."""
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
+    @property
+    def num_weights(self) -> int:
+        """Elements of all matrices as the kernels keep them: the embedding and the head apart, even when tied."""
+        attention = self.hidden * (self.qkv_columns + self.num_heads * self.head_dim)
+        return 2 * self.vocab * self.hidden + self.num_layers * (attention + 3 * self.hidden * self.intermediate)
+
 
 def read_shape(config: PretrainedConfig) -> Shape:
     """Sizes from a transformers config."""

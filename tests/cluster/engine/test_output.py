@@ -96,7 +96,7 @@ def test_an_eos_accepted_inside_a_block_ends_the_choice_there() -> None:
         assert "<|" not in result.text
 
 
-def test_appending_to_a_finished_choice_is_an_error() -> None:
+def test_c7_appending_to_a_finished_choice_is_an_error() -> None:
     output = processor(SamplingParams(max_tokens=1, seed=0))
     output.append(0)
     with pytest.raises(RuntimeError, match="finished with length"):

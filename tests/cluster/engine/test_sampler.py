@@ -217,7 +217,7 @@ def test_a_seed_gives_the_same_text_again_and_another_seed_another_text(sampler:
     assert text(42) != text(43)
 
 
-def test_equal_logits_go_to_the_lowest_id(sampler: Sampler) -> None:
+def test_b10_equal_logits_go_to_the_lowest_id(sampler: Sampler) -> None:
     logits_V = torch.zeros(VOCAB_SIZE)
     logits_V[[4, 5, 11]] = 3.0
     assert one(sampler, logits_V, row_of(temperature=0.0)) == 4
