@@ -64,6 +64,8 @@ class Timing:
 def _unfinished(reason: FinishReason) -> RequestError:
     if reason is FinishReason.DEADLINE:
         return DeadlineError("the deadline passed before the answer was finished", code="deadline_exceeded")
+    if reason is FinishReason.ERROR:
+        return RequestError("the model gave no valid distribution for this request", code="invalid_logits")
     return UnavailableError("the answer was cut off; try again", code="aborted")
 
 

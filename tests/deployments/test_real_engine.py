@@ -62,3 +62,22 @@ async def test_two_thousand_requests_with_random_aborts_leave_every_block_free_a
         assert statuses.count(200) > NUM_REQUESTS / 3
         for gauge in GAUGES:
             assert f'{gauge}{{engine="0",model_name="tiny"}} 0.0' in metrics, gauge
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 0.01},
+        {"repetition_penalty": 100},
+        {"temperature": 5e-324},
+        {"temperature": 2, "top_p": 5e-324, "min_p": 1},
+        {"frequency_penalty": -2, "presence_penalty": 2, "logit_bias": {"3": 100, "4": -100}},
+    ],
+)
+async def test_settings_at_the_ends_of_their_ranges_are_served(serve: Serve, settings: dict[str, Any]) -> None:
+    engine: Any = make_engine(clock=MonotonicClock())
+    words: Any = tokenizer()
+    async with serve(engine=engine, tokenizer=words) as server:
+        body = {"messages": [{"role": "user", "content": ""}], "max_tokens": 8, **settings}
+        answer = await server.http.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text

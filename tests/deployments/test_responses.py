@@ -1,7 +1,9 @@
 import pytest
 
-from cluster.types import SpeculationStats
-from deployments.responses import speculative_decoding
+from cluster.errors import RequestError
+from cluster.types import FinishReason, RequestOutput, SpeculationStats
+from deployments.responses import Choice, speculative_decoding
+from deployments.wire import delta
 from tests.deployments.conftest import Serve
 from tests.deployments.fake_engine import FakeEngine
 from tests.deployments.http_helpers import MESSAGES, events_of
@@ -60,3 +62,12 @@ def test_the_histogram_is_padded_to_the_limit_in_force() -> None:
     payload = speculative_decoding(stats, 7)
     assert payload["acceptance_histogram"] == [1, 1, 1, 0, 0, 0, 0, 0]
     assert read_as_aiperf({"metrics": {"speculative_decoding": payload}}) == {0: 1, 1: 1, 2: 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"), [(FinishReason.ERROR, 500), (FinishReason.ABORT, 503), (FinishReason.DEADLINE, 408)]
+)
+def test_an_answer_that_did_not_finish_has_the_status_of_its_reason(reason: FinishReason, status: int) -> None:
+    with pytest.raises(RequestError) as caught:
+        Choice(0).add(delta(0, [RequestOutput(request_id="r", finish_reason=reason)]))
+    assert caught.value.status == status

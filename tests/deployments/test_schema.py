@@ -75,6 +75,7 @@ def test_defaults_that_clients_send_for_features_we_lack_are_fine(fields: dict[s
         ("top_k", -2),
         ("min_p", 1.1),
         ("repetition_penalty", 0),
+        ("repetition_penalty", 5e-324),
         ("repetition_penalty", float("inf")),
         ("presence_penalty", 2.5),
         ("frequency_penalty", -3),
