@@ -1,13 +1,13 @@
 """Where a model comes from: the bundled one, a local folder, or a hub id with a pinned commit."""
 
 import logging
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import huggingface_hub
 
+from cluster.engine.cache_dir import cache_root
 from cluster.engine.gguf_conversion import BUNDLED_NAME, bundled_gguf, convert_once
 from cluster.engine.model_checks import check_metadata
 from cluster.errors import LoadError
@@ -82,13 +82,8 @@ def _refuse_revision(model: str, revision: str | None) -> None:
 
 
 def _resolve_bundled(cache_dir: Path | None) -> ModelSource:
-    folder = convert_once(bundled_gguf(), root=_cache_root(cache_dir) / "models", name=BUNDLED_NAME)
+    folder = convert_once(bundled_gguf(), root=cache_root(cache_dir) / "models", name=BUNDLED_NAME)
     return ModelSource(folder=folder, model_id=BUNDLED_NAME, revision=folder.name.removeprefix(f"{BUNDLED_NAME}-"))
-
-
-def _cache_root(cache_dir: Path | None) -> Path:
-    parent = cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return parent / "outrider"
 
 
 def _download(model: str, revision: str, cache_dir: Path | None) -> Path:

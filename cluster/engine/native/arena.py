@@ -1,7 +1,7 @@
 """Memory for weights, KV cache and work buffers: aligned to cache lines, on huge pages where the system has them.
 
 numpy aligns to 16 bytes. A 64-byte vector load then touches two cache lines, and 4 KiB pages make the prefetcher stop
-every few panels: together they cost a third of the speed of a step.
+every few panels: together they cost about a tenth of the speed of a step.
 """
 
 import mmap

@@ -7,7 +7,6 @@ IR, the CPU and the compiler; a damaged file is compiled anew.
 import ctypes
 import hashlib
 import logging
-import os
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
+
+from cluster.engine.cache_dir import cache_root
 
 _IR = Path(__file__).parent / "kernels.ll"
 _DIGEST_BYTES = 32
@@ -54,8 +55,7 @@ class Kernels:
 @cache
 def load_kernels() -> Kernels:
     """The kernels of this process."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Kernels(Path(root) / "outrider" / "kernels")
+    return Kernels(cache_root() / "kernels")
 
 
 def _target_machine() -> llvm.TargetMachine:

@@ -292,7 +292,6 @@ static void linear(const Linear *op, int num_panels, const Batch *batch, int pha
 /* ---- attention -------------------------------------------------------------------------------------------------- */
 
 #define MAX_GROUP 4
-#define MAX_HEAD_DIM 256
 
 /* Scores of `group` query heads against one tile of PANEL keys; masked columns become -inf. */
 INLINE void score_tile(const float *q, int dim, const void *keys, const char *next_keys, int is_bf16, float scale, int first, int last,

@@ -1,4 +1,4 @@
-; kernels.c sha256 2b23faec4977debddc702605940422fe7bf9f2e077cd8ca5f334881db476eca4
+; kernels.c sha256 88b806b46a09b17268ba2de4d6b39487e71eb626fef20d8504b5e4e15c70b656
 
 %struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
 %struct.Model = type { i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, float, float, ptr, ptr, ptr, ptr, ptr, ptr }
