@@ -1,6 +1,8 @@
-"""Settings of one engine. `EngineConfig` is what the user asks for; nothing is read from the environment here."""
+"""Settings that the user gives: of one engine, and of the draft model. Nothing is read from the environment here."""
 
+import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from cluster.errors import ConfigError
@@ -8,6 +10,12 @@ from cluster.errors import ConfigError
 Dtype = Literal["auto", "bfloat16", "float32"]
 Numerics = Literal["auto", "invariant", "fast"]
 DrafterName = Literal["ngram", "off"]
+
+BUNDLED = "bundled"
+"""Name of the target, and of the draft model, that come with Outrider."""
+
+BUNDLED_DRAFT_FOLDER = Path(__file__).parent / "assets" / "draft-smollm2-135m"
+"""The draft model for the bundled target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +36,7 @@ class EngineConfig:
         max_num_batched_tokens: most rows in one round.
         prefill_chunk_tokens: most prompt tokens of one sequence in one round.
         enable_prefix_cache: reuse KV of equal prefixes.
-        drafter: default source of drafts.
+        drafter: source of drafts where no draft model gives any.
         num_speculative_tokens: upper limit K of drafts per sequence and round; 0 turns speculation off.
     """
 
@@ -69,6 +77,54 @@ class EngineConfig:
                 value=self.max_num_batched_tokens,
                 allowed=f"at least max_num_seqs ({self.max_num_seqs})",
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftConfig:
+    """The draft model and whoever runs it: a drafter actor, or the verifier itself.
+
+    Attributes:
+        model: "bundled", a folder, or None for the bundled one beside the bundled target and none beside any other.
+        num_speculative_tokens: longest draft that the draft model makes; never longer than the engine's own limit.
+        max_fan_out: most next tokens that an actor drafts for behind each number of accepted tokens.
+        kv_cache_tokens: KV capacity of the draft model in tokens, branches included.
+        max_model_len: longest sequence that is followed, in tokens; 0 takes the draft model's own limit.
+        max_sequences: most sequences that an actor follows at once.
+        num_threads: CPU threads of an actor's forward pass.
+        draft_wait_s: how long a round waits for a late draft, in seconds.
+        idle_timeout_s: a sequence that no verifier speaks of for this long is dropped, in seconds.
+        port: an actor's first port for verifiers on other nodes; 0 takes a free one.
+    """
+
+    model: str | None = None
+    num_speculative_tokens: int = 4
+    max_fan_out: int = 4
+    kv_cache_tokens: int = 65_536
+    max_model_len: int = 0
+    max_sequences: int = 256
+    num_threads: int = 1
+    draft_wait_s: float = 0.0
+    idle_timeout_s: float = 60.0
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, naming field, value and range."""
+        if self.model is not None and not self.model.strip():
+            raise ConfigError(field="draft.model", value=self.model, allowed='"bundled", a folder, or null')
+        _check_range("draft.num_speculative_tokens", self.num_speculative_tokens, 1, 64)
+        _check_range("draft.max_fan_out", self.max_fan_out, 1, 64)
+        _check_range("draft.kv_cache_tokens", self.kv_cache_tokens, 256, 1 << 32)
+        _check_range("draft.max_model_len", self.max_model_len, 0, 1 << 24)
+        _check_range("draft.max_sequences", self.max_sequences, 1, 1 << 16)
+        _check_range("draft.num_threads", self.num_threads, 1, 1024)
+        _check_seconds("draft.draft_wait_s", self.draft_wait_s, 0.0, 1.0)
+        _check_seconds("draft.idle_timeout_s", self.idle_timeout_s, 1.0, 86_400.0)
+        _check_range("draft.port", self.port, 0, 65_535)
+
+
+def _check_seconds(field: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        raise ConfigError(field=field, value=value, allowed=f"seconds from {low:g} to {high:g}")
 
 
 def _check_range(field: str, value: int, low: int, high: int) -> None:

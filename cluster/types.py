@@ -3,6 +3,7 @@
 Everything here is frozen and free of torch, Ray and HTTP.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -183,6 +184,54 @@ class RequestOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStats:
+    """What became of one drafter's drafts.
+
+    Attributes:
+        source: the drafter's name.
+        num_drafts: drafts verified.
+        num_draft_tokens: their tokens.
+        num_accepted_tokens: of those.
+    """
+
+    source: str
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterStats:
+    """What a verifier saw of its drafter actors so far; every count only rises.
+
+    Attributes:
+        lookups: sequences that looked for a draft, by what came of it: hit, late, stale, miss or none.
+        fallbacks: sequences that had to do without the drafter in a round, by reason.
+        transitions: changes of what the verifier thinks of its drafter, by reason.
+        is_connected: a drafter has welcomed this verifier.
+        is_quarantined: the drafter is left alone, or on probation.
+        num_sent: messages.
+        num_received: messages.
+        num_dropped: messages that found no place in a queue.
+        num_malformed: pieces that were no valid message, and tables that held no valid token ids.
+        num_sent_bytes: encoded.
+        num_received_bytes: encoded.
+    """
+
+    lookups: Mapping[str, int] = field(default_factory=dict)
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    transitions: Mapping[str, int] = field(default_factory=dict)
+    is_connected: bool = False
+    is_quarantined: bool = False
+    num_sent: int = 0
+    num_received: int = 0
+    num_dropped: int = 0
+    num_malformed: int = 0
+    num_sent_bytes: int = 0
+    num_received_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
     """What one round did, and the load right after it.
 
@@ -196,6 +245,9 @@ class StepStats:
         num_drafts: sequences that had a draft.
         num_draft_tokens: draft tokens verified.
         accepted_per_position: accepted draft tokens by position in the draft.
+        draft_sources: the drafts by who made them.
+        draft_wait_s: time in which the round waited for drafts.
+        num_drafter_failures: errors of drafters; each costs drafts, nothing else.
         entropy_bits: the target's entropy at each committed token.
         num_preempted: sequences that lost their blocks.
         num_running: sequences running after the round.
@@ -212,6 +264,9 @@ class StepStats:
     num_drafts: int = 0
     num_draft_tokens: int = 0
     accepted_per_position: tuple[int, ...] = ()
+    draft_sources: tuple[SourceStats, ...] = ()
+    draft_wait_s: float = 0.0
+    num_drafter_failures: int = 0
     entropy_bits: tuple[float, ...] = ()
     num_preempted: int = 0
     num_running: int = 0

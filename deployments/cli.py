@@ -7,7 +7,7 @@ from importlib import import_module
 
 from cluster.errors import OutriderError
 
-COMMANDS = ("deployments.cli_serve", "deployments.cli_lossless")
+COMMANDS = ("deployments.cli_serve", "deployments.cli_lossless", "deployments.cli_train")
 """Modules of the subcommands, in the order of `outrider --help`. They import Ray and torch only when they run."""
 
 

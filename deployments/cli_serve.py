@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import io
-import json
 import logging
 import os
 import signal
@@ -13,27 +12,17 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cluster.errors import ConfigError
 from deployments.auth import check_exposure, load_keys
+from deployments.cli_app_args import add_app_arguments, read_app_args
 
 if TYPE_CHECKING:
     from deployments.app import AppArgs
 
 APP_NAME = "outrider"
 OBJECT_STORE_BYTES = 128 << 20
-ENGINE_FLAGS = (
-    "model",
-    "revision",
-    "dtype",
-    "numerics",
-    "num_threads",
-    "max_model_len",
-    "num_speculative_tokens",
-    "drafter",
-)
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -41,15 +30,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("serve", help="serve a model on this machine")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default: %(default)s)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML or JSON with the application's arguments")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="one more argument, as engine.block_size=64; may be repeated and wins over --config",
-    )  # fmt: skip
-    for name in ENGINE_FLAGS:
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"same as --set engine.{name}=VALUE")
-    parser.add_argument("--served-model-name", metavar="NAME", help="what clients call the model")
-    parser.add_argument("--api-keys-file", metavar="FILE", help="one API key per line; also: OUTRIDER_API_KEYS=key,key")
+    add_app_arguments(parser)
     parser.add_argument("--insecure", action="store_true", help="listen beyond this machine without API keys")
     parser.add_argument("--dashboard", action="store_true", help="start the Ray dashboard on 127.0.0.1 as well")
     parser.add_argument(
@@ -71,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """
     check_exposure(args.host, load_keys(args.api_keys_file), insecure=args.insecure)
     _check_port(args.host, args.port)
-    app_args = _app_args(args)
+    app_args = read_app_args(args)
     _check_ingress(args, app_args)
     stop = _stop_on_signals()
     stdout = sys.stdout
@@ -102,60 +83,6 @@ def _check_ingress(args: argparse.Namespace, app_args: "AppArgs") -> None:
     """Several gateways cannot listen on one port: the proxy must."""
     if app_args.num_gateways > 1:
         args.ingress = "proxy"
-
-
-def _app_args(args: argparse.Namespace) -> "AppArgs":
-    from pydantic import ValidationError
-
-    from deployments.app import AppArgs
-
-    values: dict[str, Any] = _read_config(args.config) if args.config else {}
-    for name in ENGINE_FLAGS:
-        if (value := getattr(args, name)) is not None:
-            _put(values, f"engine.{name}", value)
-    for name in ("served_model_name", "api_keys_file"):
-        if (value := getattr(args, name)) is not None:
-            values[name] = value
-    for setting in args.settings:
-        key, separator, text = setting.partition("=")
-        if not separator:
-            raise ConfigError(field="--set", value=setting, allowed="KEY=VALUE")
-        _put(values, key, _literal(text))
-    if values.get("api_keys_file"):
-        # Replicas run in another folder.
-        values["api_keys_file"] = str(Path(values["api_keys_file"]).resolve())
-    try:
-        return AppArgs.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise ConfigError(field=field, value=first["input"], allowed=first["msg"]) from None
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(field="--config", value=str(path), allowed=f"a readable YAML file ({error})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(field="--config", value=str(path), allowed="a mapping of arguments")
-    return values
-
-
-def _put(values: dict[str, Any], dotted: str, value: object) -> None:
-    *parents, last = dotted.split(".")
-    for name in parents:
-        values = values.setdefault(name, {})
-    values[last] = value
-
-
-def _literal(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _check_port(host: str, port: int) -> None:

@@ -1,6 +1,7 @@
 """How the gateway reaches verifiers: a small protocol, one side over Serve handles, one in the same process."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +12,10 @@ from deployments import wire
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
+    from deployments.drafter import DrafterReplica
     from deployments.verifier import VerifierCore, VerifierReplica
+
+logger = logging.getLogger(__name__)
 
 METRICS_TIMEOUT_S = 5.0
 ABORT_TIMEOUT_S = 10.0
@@ -78,9 +82,15 @@ class ServeClient:
 
     Args:
         handle: of the verifier deployment.
+        drafter: of the drafter deployment, whose metrics are scraped as well; None without one.
     """
 
-    def __init__(self, handle: "DeploymentHandle[VerifierReplica]") -> None:
+    def __init__(
+        self,
+        handle: "DeploymentHandle[VerifierReplica]",
+        drafter: "DeploymentHandle[DrafterReplica] | None" = None,
+    ) -> None:
+        self._drafter = drafter
         # Each configured handle costs the controller a long poll: make them once.
         self._handle = handle
         self._generate = handle.options(method_name="generate", stream=True)
@@ -127,11 +137,22 @@ class ServeClient:
             raise UnavailableError("no live engine") from error
 
     async def metrics(self) -> list[str]:
-        """The scrapes of the replicas that answer in time."""
-        results = await self._handle.broadcast("metrics").results_async(
-            timeout_s=METRICS_TIMEOUT_S, return_exceptions=True
+        """The scrapes of the verifiers and drafters that answer in time."""
+        handles: list[DeploymentHandle[Any]] = (
+            [self._handle] if self._drafter is None else [self._handle, self._drafter]
         )
-        return [result for result in results if isinstance(result, str)]
+        scrapes = await asyncio.gather(*map(_scrape, handles))
+        return [text for texts in scrapes for text in texts]
+
+
+async def _scrape(handle: "DeploymentHandle[Any]") -> list[str]:
+    """What the replicas of one deployment answer in time; nothing while none runs."""
+    try:
+        results = await handle.broadcast("metrics").results_async(timeout_s=METRICS_TIMEOUT_S, return_exceptions=True)
+    except Exception as error:  # noqa: BLE001 -- one deployment without replicas must not hide the other's metrics
+        logger.debug("no metrics: %s", error)
+        return []
+    return [result for result in results if isinstance(result, str)]
 
 
 async def _awaited(response: Any) -> None:

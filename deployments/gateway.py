@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from cluster.config import EngineConfig
+    from deployments.drafter import DrafterReplica
     from deployments.verifier import VerifierReplica
 
 
@@ -26,6 +27,7 @@ class GatewayReplica:
         engine: names the model whose tokenizer is loaded.
         settings: the gateway's.
         api_keys_file: file with API keys, read here, on the replica's node.
+        drafter: handle to the drafter deployment, for its metrics; None without one.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
@@ -34,7 +36,9 @@ class GatewayReplica:
         engine: "EngineConfig",
         settings: GatewaySettings,
         api_keys_file: str | None,
+        drafter: "DeploymentHandle[DrafterReplica] | None" = None,
     ) -> None:
+        self._drafter = drafter
         self._verifier, self._engine, self._settings = verifier, engine, settings
         self._keys = load_keys(api_keys_file)
 
@@ -43,7 +47,7 @@ class GatewayReplica:
         from ray import serve
 
         configure_logging()
-        client = ServeClient(self._verifier)
+        client = ServeClient(self._verifier, self._drafter)
         engine = self._engine
         service = Service(
             client=client,

@@ -207,6 +207,8 @@ def _add_text_routes(app: FastAPI, service: Service) -> None:
             max_model_len=card.max_model_len,
             numerics=card.numerics,
             dtype=card.dtype,
+            drafter=card.layout,
+            drafter_reason=card.layout_reason,
         )
 
     @app.get("/v1/models", responses=ERRORS)

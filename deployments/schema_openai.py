@@ -152,7 +152,7 @@ class DetokenizeResponse(BaseModel):
 
 
 class ModelInfo(BaseModel):
-    """One entry of `GET /v1/models`; what vLLM's card says plus the numerics in force."""
+    """One entry of `GET /v1/models`; what vLLM's card says plus the numerics in force, and who drafts and why."""
 
     id: str
     object: Literal["model"] = "model"
@@ -163,6 +163,8 @@ class ModelInfo(BaseModel):
     max_model_len: int
     numerics: str
     dtype: str
+    drafter: str
+    drafter_reason: str
 
 
 class ModelList(BaseModel):

@@ -1,24 +1,33 @@
 """The verifier: one engine, its queue, its metrics, and the Serve replica around them."""
 
+import asyncio
 import os
 import sys
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from cluster.clock import Clock, MonotonicClock
-from cluster.config import EngineConfig
+from cluster.config import DraftConfig, EngineConfig
 from cluster.errors import EngineDeadError, OutriderError, OverloadedError, UnavailableError
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import EngineRecorder
-from cluster.types import Request, RequestOutput, StepStats
+from cluster.types import DrafterStats, Request, RequestOutput, StepStats
 from deployments import wire
 from deployments.admission import Admission, AdmissionConfig
+from deployments.discovery import watch
+from deployments.drafting import drafting_for
 from deployments.engine_loop import EngineLike, EngineLoop
+from deployments.layout import LAYOUT_KINDS, DrafterMode, Layout
 from deployments.logs import configure_logging
 from deployments.mailbox import Mailbox, stream_interval
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
 
 SWITCH_INTERVAL_S = 0.001
 """The engine's thread holds the interpreter most of the time; the default of 5 ms would delay each delivery as much."""
@@ -46,12 +55,33 @@ class VerifierConfig:
         admission: bounds of the queue.
         stream_interval_s: longest time between two items of a stream, reached when many streams run.
         ping_timeout_s: a round that takes longer makes the replica unhealthy.
+        drafter: who drafts; `auto` is measured at start-up.
+        draft: the draft model, resolved: `draft.model` is None only where there is none.
+        num_verifiers: replicas of this deployment, for sharing a node's cores.
+        num_drafters: drafter replicas, for the same.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     stream_interval_s: float = 0.3
     ping_timeout_s: float = 30.0
+    drafter: DrafterMode = "ngram"
+    draft: DraftConfig = field(default_factory=DraftConfig)
+    num_verifiers: int = 1
+    num_drafters: int = 1
+
+
+class DraftingLike(Protocol):
+    """What is told about who drafts."""
+
+    @property
+    def layout(self) -> Layout:
+        """The layout in force; known once the engine is built."""
+        ...
+
+    def stats(self) -> DrafterStats | None:
+        """What happened with drafter actors; None where none is used."""
+        ...
 
 
 class VerifierCore:
@@ -62,6 +92,7 @@ class VerifierCore:
         build_engine: makes the engine, in the engine's thread.
         replica: label of this replica in metrics.
         clock: drives deadlines and latencies; the engine must use one with the same origin.
+        drafting: who drafts, for the card and metrics.
     """
 
     def __init__(
@@ -71,7 +102,9 @@ class VerifierCore:
         *,
         replica: str = "0",
         clock: Clock | None = None,
+        drafting: DraftingLike | None = None,
     ) -> None:
+        self._drafting = drafting
         self._config, self._build_engine, self._replica = config, build_engine, replica
         self._clock = clock or MonotonicClock()
         self._admission = Admission(config.admission, self._clock)
@@ -83,6 +116,8 @@ class VerifierCore:
         """Build the engine and start its loop."""
         await self._loop.start()
         self._recorder = EngineRecorder(model_name="_".join(self._engine.model_id.split()), engine=self._replica)
+        if self._drafting is not None:
+            _record_layout(self._recorder, self._drafting.layout)
 
     async def stop(self) -> None:
         """End the loop; open calls fail."""
@@ -99,6 +134,9 @@ class VerifierCore:
             dtype=engine.dtype,
             num_speculative_tokens=self._config.engine.num_speculative_tokens,
         )
+        if self._drafting is not None:
+            layout = self._drafting.layout
+            card = msgspec.structs.replace(card, layout=layout.kind, layout_reason=layout.reason)
         return wire.encode(card)
 
     async def ping(self, timeout_s: float | None = None) -> None:
@@ -117,6 +155,8 @@ class VerifierCore:
         metrics = self._recorder.metrics
         metrics.set(names.QUEUED_REQUESTS, self._admission.num_requests)
         metrics.set(names.QUEUED_TOKENS, self._admission.num_tokens)
+        if self._drafting is not None and (stats := self._drafting.stats()) is not None:
+            self._recorder.record_drafter(stats)
         return metrics.render()
 
     async def generate(self, data: bytes) -> AsyncGenerator[bytes, None]:
@@ -193,9 +233,12 @@ class VerifierReplica:
 
     Args:
         config: settings.
+        drafter: handle to the drafter deployment; None where there is none.
     """
 
-    async def __init__(self, config: VerifierConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, config: VerifierConfig, drafter: "DeploymentHandle[Any] | None" = None
+    ) -> None:
         from ray import serve
 
         configure_logging()
@@ -203,8 +246,12 @@ class VerifierReplica:
         # Ray starts an actor with OMP_NUM_THREADS = its num_cpus, which is an accounting number here.
         os.environ["OMP_NUM_THREADS"] = str(config.engine.num_threads or len(os.sched_getaffinity(0)))
         replica = serve.get_replica_context().replica_id.unique_id
-        self._core = VerifierCore(config, lambda: _build_engine(config.engine), replica=replica)
+        self._drafting = await drafting_for(config, drafter, name=replica)
+        self._core = VerifierCore(config, self._drafting.build_engine, replica=replica, drafting=self._drafting)
         await self._core.start()
+        # Only where an actor is used: an unused one hears nothing, and so does nothing.
+        if drafter is not None and self._drafting.layout.kind == "actor":
+            self._watch = asyncio.create_task(watch(drafter, self._drafting.set_drafters))
 
     async def generate(self, data: bytes) -> AsyncIterator[bytes]:
         """Serve one call; see `VerifierCore.generate`."""
@@ -233,8 +280,8 @@ class VerifierReplica:
         await self._core.ping()
 
 
-def _build_engine(config: EngineConfig) -> ServedEngine:
-    from cluster.engine.engine import Engine
-
-    engine: ServedEngine = Engine.from_config(config)
-    return engine
+def _record_layout(recorder: EngineRecorder, layout: Layout) -> None:
+    for kind in LAYOUT_KINDS:
+        recorder.metrics.set(names.LAYOUT, kind == layout.kind, kind)
+    for kind, tokens_per_s in layout.tokens_per_s:
+        recorder.metrics.set(names.LAYOUT_TOKENS_PER_S, tokens_per_s, kind)

@@ -77,7 +77,18 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EngineCard(msgspec.Struct, frozen=True):
-    """What a verifier says about its engine."""
+    """What a verifier says about its engine.
+
+    Attributes:
+        model_id: name of the model.
+        max_model_len: longest prompt plus output in tokens.
+        vocab_size: token ids are below this.
+        numerics: "invariant" or "fast".
+        dtype: of weights and activations.
+        num_speculative_tokens: longest draft of a round.
+        layout: who drafts: "actor", "local", "ngram" or "off".
+        layout_reason: why, with the numbers.
+    """
 
     model_id: str
     max_model_len: int
@@ -85,6 +96,8 @@ class EngineCard(msgspec.Struct, frozen=True):
     numerics: str
     dtype: str
     num_speculative_tokens: int
+    layout: str = "ngram"
+    layout_reason: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,14 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from cluster.engine.model_source import BUNDLED, ModelSource, resolve_model
-from tests.tiny import save_tiny_model
+from cluster.config import BUNDLED
+from cluster.engine.model_source import ModelSource, resolve_model
+from tests.tiny import save_tiny_draft, save_tiny_model
 
 
 @pytest.fixture(scope="session")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random Llama (4 layers, hidden 64, vocabulary 512) and its tokenizer; not to be changed."""
     return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_draft_dir(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
+    """A draft model for `tiny_model_dir` that drafts what it says itself; not to be changed."""
+    return save_tiny_draft(tmp_path_factory.mktemp("drafts") / "tiny-draft", tiny_model_dir)
 
 
 @pytest.fixture(scope="session")

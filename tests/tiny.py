@@ -7,8 +7,12 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from cluster.engine.drafters.draft_source import DRAFT_FILE
+from cluster.engine.drafters.vocab_check import vocabulary_hash
 
 VOCAB_SIZE = 512
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -78,6 +82,35 @@ def save_tiny_model(
         model = LlamaForCausalLM(build_config(tie_word_embeddings=tie_word_embeddings))
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_tiny_draft(folder: Path, target: Path, *, num_layers: int = 4, seed: int | None = None) -> Path:
+    """Write a draft model for the tiny model in `target` and return its folder; embedding and head are the target's.
+
+    Args:
+        folder: to be written.
+        target: from `save_tiny_model`.
+        num_layers: the target's first layers; with all four it drafts what the target says.
+        seed: of random layers instead; those draft nonsense.
+    """
+    config = build_config()
+    config.num_hidden_layers = num_layers
+    config.architectures = ["LlamaForCausalLM"]
+    tensors = load_file(target / "model.safetensors")
+    if seed is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            tensors = dict(LlamaForCausalLM(config).state_dict())
+    kept = tuple(f"model.layers.{index}." for index in range(num_layers))
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {n: tensor.contiguous() for n, tensor in tensors.items() if n.startswith(kept) or n == "model.norm.weight"},
+        folder / "model.safetensors",
+    )
+    config.save_pretrained(folder)
+    about = {"format": 1, "target": target.name, "tokenizer_hash": vocabulary_hash(build_tokenizer())}
+    (folder / DRAFT_FILE).write_text(json.dumps(about | {"embeddings": "target", "head": "target"}))
     return folder
 
 

@@ -5,21 +5,50 @@ given that all before it did. Both chances are estimated for each sequence and f
 drafter: how long the match was), so that sequences and classes do not spoil each other's estimates.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftCost:
-    """What drafts add to the time of a round, in shares of a round that decodes one token.
+    """What drafts add to the time of a round. The unit of time is a pass of one row.
+
+    A draft row is nearly free while the pass is bound by reading weights, and costs its full share once it is bound by
+    arithmetic. `num_sequences` sequences that each draft k tokens make a pass of num_sequences * (1 + k) rows.
 
     Attributes:
-        row_cost_ratio: each draft token (8 rows take 1.15 times the time of one: 0.02 a row).
-        round_cost_ratio: once for a draft of any length (drafting, verifying, rolling back).
+        row_cost_ratio: what each further row adds where nothing was measured (8 rows take 1.15 times the time of one).
+        step_ratios: measured (rows, time of a pass), rows rising from 1; straight lines between and after them.
+        round_cost_ratio: for drafts of any length (looking up, accepting, rolling back), as a share of the round.
+        token_cost_ratio: for each token of the longest draft, once for all sequences: a step of a local draft model.
+        num_sequences: sequences that decode now.
     """
 
     row_cost_ratio: float = 0.02
+    step_ratios: tuple[tuple[int, float], ...] = ()
     round_cost_ratio: float = 0.02
+    token_cost_ratio: float = 0.0
+    num_sequences: int = 1
+
+    def at(self, num_sequences: int) -> "DraftCost":
+        """The cost while so many sequences decode, at least 1."""
+        return replace(self, num_sequences=num_sequences)
+
+    def step_ratio(self, num_rows: int) -> float:
+        """Time of a pass of `num_rows` rows, at least 1."""
+        knots = self.step_ratios
+        if len(knots) < 2:
+            return 1.0 + self.row_cost_ratio * (num_rows - 1)
+        index = min(max(bisect_left(knots, (num_rows, 0.0)), 1), len(knots) - 1)
+        (rows, time), (next_rows, next_time) = knots[index - 1], knots[index]
+        return time + (next_time - time) * (num_rows - rows) / (next_rows - rows)
+
+    def round_ratio(self, num_tokens: int) -> float:
+        """Time of a round in which each sequence drafts so many tokens, in shares of one without drafts."""
+        num_sequences = self.num_sequences
+        time = self.step_ratio(num_sequences * (1 + num_tokens)) + num_tokens * self.token_cost_ratio
+        return time / self.step_ratio(num_sequences) + (self.round_cost_ratio if num_tokens else 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,31 +86,34 @@ def draft_length(survival: Seq[float], cost: DraftCost) -> int:
 
     Args:
         survival: chance that draft token i is accepted; never rises with i.
-        cost: what drafts cost.
+        cost: what drafts cost now.
     """
     best_length, best_rate = 0, 1.0
-    expected, time = 1.0, 1.0 + cost.round_cost_ratio
+    expected = 1.0
     for length, chance in enumerate(survival, start=1):
         expected += chance
-        time += cost.row_cost_ratio
+        time = cost.round_ratio(length)
         if expected > best_rate * time:
             best_length, best_rate = length, expected / time
     return best_length
 
 
 class _DiscountedRate:
-    """Share of hits, newer trials weighing more, pulled to a prior while trials are few."""
+    """Share of hits, newer trials weighing more. The prior counts as the oldest trials, so it fades as well."""
 
-    __slots__ = ("_hits", "_trials")
+    __slots__ = ("_faded", "_hits", "_trials")
 
     def __init__(self) -> None:
         self._hits = self._trials = 0.0
+        self._faded = 1.0
 
     def add(self, hits: int, trials: int, decay: float) -> None:
         self._hits = self._hits * decay + hits
         self._trials = self._trials * decay + trials
+        self._faded *= decay
 
     def value(self, prior: float, weight: float) -> float:
+        weight *= self._faded
         return (self._hits + prior * weight) / (self._trials + weight)
 
 
@@ -100,7 +132,7 @@ class SequenceBudget:
 
     Args:
         priors: one for each class of drafts; the class is the index.
-        cost: what drafts cost.
+        cost: what drafts cost, where a call does not say it.
         adaptation: how quickly estimates move.
     """
 
@@ -121,9 +153,15 @@ class SequenceBudget:
             chance *= step
         return chances
 
-    def num_draft_tokens(self, draft_class: int, max_tokens: int) -> int:
-        """How many tokens to draft now, 0..max_tokens. Counts towards the next probe when it does not pay."""
-        length = draft_length(self.survival(draft_class, max_tokens), self._cost)
+    def num_draft_tokens(self, draft_class: int, max_tokens: int, cost: DraftCost | None = None) -> int:
+        """How many tokens to draft now, 0..max_tokens. Counts towards the next probe when it does not pay.
+
+        Args:
+            draft_class: the class of the draft.
+            max_tokens: longest useful draft.
+            cost: what drafts cost now (`DraftCost.at`); None takes the one given at construction.
+        """
+        length = draft_length(self.survival(draft_class, max_tokens), cost or self._cost)
         if length > 0:
             return length
         state = self._classes[draft_class]

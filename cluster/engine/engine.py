@@ -10,7 +10,7 @@ from cluster.engine.block_pool import BlockPool
 from cluster.engine.budget import DraftCost
 from cluster.engine.choice import Choice
 from cluster.engine.drafters.base import Drafter
-from cluster.engine.drafters.collect import DRAFTER_OFF, DraftLimits, Drafts, collect_drafts
+from cluster.engine.drafters.collect import Drafting, DraftLimits
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.output import OutputProcessor
@@ -75,8 +75,8 @@ class Engine:
             self._pool,
         )
         self._sampler = Sampler(runner.vocab_size, eos_token_ids)
-        self._drafter = drafter or build_drafter(
-            config.drafter, max_draft_tokens=config.num_speculative_tokens, cost=draft_cost
+        self.use_drafter(
+            drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens, cost=draft_cost)
         )
         self._choices: dict[str, Choice] = {}
         self._ended: list[RequestOutput] = []
@@ -99,6 +99,11 @@ class Engine:
             draft_cost=measure_draft_cost(parts.runner),
             clock=clock or MonotonicClock(),
         )
+
+    def use_drafter(self, drafter: Drafter | None) -> None:
+        """Take another source of drafts, or none; only while there is no work. The old one is not closed."""
+        limits = DraftLimits(num_speculative_tokens=self.config.num_speculative_tokens, vocab_size=self.vocab_size)
+        self._drafting = Drafting(drafter, limits, self._clock)
 
     @property
     def has_work(self) -> bool:
@@ -131,11 +136,13 @@ class Engine:
         recorder = StepRecorder(self._clock.now_s())
         for sequence in self._scheduler.expired(self._clock.now_s()):
             self._end(self._choices[sequence.request_id], FinishReason.DEADLINE)
-        plan = self._scheduler.schedule(self._clock.now_s(), self._collect_drafts())
+        drafts = self._drafting.propose(self._scheduler.decoding())
+        plan = self._scheduler.schedule(self._clock.now_s(), drafts)
         recorder.count_plan(plan)
         outputs, self._ended = self._ended, []
         if plan.scheduled:
             outputs += self._run(plan, recorder)
+        recorder.draft_wait_s, recorder.num_drafter_failures = self._drafting.wait_s, self._drafting.take_failures()
         self.last_step = recorder.finish(
             now_s=self._clock.now_s(),
             num_running=self._scheduler.num_running,
@@ -154,7 +161,8 @@ class Engine:
         assert self._scheduler.num_running + self._scheduler.num_waiting == len(self._choices)
 
     def close(self) -> None:
-        """Release the model; the engine cannot be used afterwards."""
+        """Release the model and the drafter; the engine cannot be used afterwards."""
+        self._drafting.close()
         self._runner.close()
 
     def _check(self, request: Request) -> None:
@@ -171,10 +179,10 @@ class Engine:
             )
         if not all(0 <= token_id < self.vocab_size for token_id in request.prompt_token_ids):
             raise InvalidRequestError(f"prompt token ids must be 0 to {self.vocab_size - 1}", param="prompt")
-        drafters = (DRAFTER_OFF,) if self._drafter is None else (DRAFTER_OFF, self._drafter.name)
-        if request.speculation.drafter not in (None, *drafters):
+        if request.speculation.drafter not in (None, *self._drafting.names):
             raise InvalidRequestError(
-                f"drafter {request.speculation.drafter!r} is not here; expected one of {', '.join(drafters)}",
+                f"drafter {request.speculation.drafter!r} is not here; "
+                f"expected one of {', '.join(self._drafting.names)}",
                 param="speculation.drafter",
             )
         num_tokens = min(num_prompt_tokens + request.sampling.max_tokens, self.max_model_len)
@@ -186,14 +194,9 @@ class Engine:
                 code="context_length_exceeded",
             )
 
-    def _collect_drafts(self) -> Drafts:
-        if self._drafter is None:
-            return {}
-        limits = DraftLimits(num_speculative_tokens=self.config.num_speculative_tokens, vocab_size=self.vocab_size)
-        return collect_drafts(self._drafter, self._scheduler.decoding(), limits)
-
     def _run(self, plan: Plan, recorder: StepRecorder) -> list[RequestOutput]:
         batch = build_model_input(plan.scheduled, self._pool.block_size)
+        self._drafting.begin_round(plan.scheduled)
         started_s = self._clock.now_s()
         logits_NV = self._runner.forward(batch)
         recorder.forward_s = self._clock.now_s() - started_s
@@ -224,8 +227,9 @@ class Engine:
         is_broken = verdict.token_ids[-1] == NO_TOKEN  # Only this choice ends; the others go on.
         num_emitted = self._append(choice, verdict.token_ids[:-1] if is_broken else verdict.token_ids)
         num_accepted = min(verdict.num_accepted, num_emitted)
-        self._learn(choice, item, num_accepted)
-        recorder.count_tokens(drawn.entropy_bits[:num_emitted], len(item.draft_token_ids), num_accepted)
+        choice.count_round(len(item.draft_token_ids), num_accepted)
+        source = self._drafting.observe(item, num_accepted) if item.draft_token_ids else ""
+        recorder.count_tokens(drawn.entropy_bits[:num_emitted], len(item.draft_token_ids), num_accepted, source)
         return self._finish_round(
             choice,
             item,
@@ -263,12 +267,6 @@ class Engine:
                 return count
         return len(token_ids)
 
-    def _learn(self, choice: Choice, item: ScheduledSequence, num_accepted: int) -> None:
-        num_drafted = len(item.draft_token_ids)
-        choice.count_round(num_drafted, num_accepted)
-        if self._drafter is not None and num_drafted:
-            self._drafter.observe(item.sequence, num_drafted, num_accepted)
-
     def _take_prompt_logprobs(
         self, choice: Choice, item: ScheduledSequence, logits_NV: "torch.Tensor"
     ) -> "torch.Tensor":
@@ -293,8 +291,7 @@ class Engine:
     def _drop(self, choice: Choice) -> None:
         self._scheduler.finish(choice.sequence)
         del self._choices[choice.sequence.request_id]
-        if self._drafter is not None:
-            self._drafter.forget(choice.sequence.request_id)
+        self._drafting.forget(choice.sequence.request_id)
 
 
 def _logprobs(drawn: SamplerOutput, num_emitted: int) -> tuple[TokenLogprobs, ...]:

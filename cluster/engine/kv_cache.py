@@ -73,3 +73,9 @@ class PagedKVCache:
     def gather(self, layer: int, slots_S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Copy keys [S, H, Dk] and values [S, H, Dv] of any slots (int64 [S], repeats allowed) out of one layer."""
         return self._keys[layer].index_select(0, slots_S), self._values[layer].index_select(0, slots_S)
+
+    def copy_blocks(self, sources: Sequence[int], destinations: Sequence[int]) -> None:
+        """Copy blocks of all layers; no block may be in both lists."""
+        for cache in (*self._keys, *self._values):
+            blocks = cache.view(self.num_blocks, -1)
+            blocks[list(destinations)] = blocks[list(sources)]

@@ -1,5 +1,6 @@
 """What the engine needs from anything that can run the target's forward pass."""
 
+from collections.abc import Sequence as Seq
 from typing import Protocol
 
 import torch
@@ -53,4 +54,12 @@ class ModelRunner(Protocol):
 
     def close(self) -> None:
         """Release weights and KV cache; the runner cannot be used afterwards."""
+        ...
+
+
+class ForkingRunner(ModelRunner, Protocol):
+    """A runner whose sequences can be forked; a draft model needs one."""
+
+    def copy_kv_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy whole KV blocks of all layers; no block may be in both lists."""
         ...

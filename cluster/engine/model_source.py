@@ -7,12 +7,11 @@ from pathlib import Path
 
 import huggingface_hub
 
+from cluster.config import BUNDLED
 from cluster.engine.cache_dir import cache_root
 from cluster.engine.gguf_conversion import BUNDLED_NAME, bundled_gguf, convert_once
 from cluster.engine.model_checks import check_metadata
 from cluster.errors import LoadError
-
-BUNDLED = "bundled"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -113,6 +113,11 @@ def gumbel_at(seed: int, output_index: int, token_ids: Sequence[int]) -> Tensor:
     return torch.from_numpy(out_C)
 
 
+def fill_gumbel(out_C: FloatArray, token_ids_C: IntArray, seed: int, output_index: int) -> None:
+    """Write what `gumbel_at` returns into an array."""
+    _gather(out_C, token_ids_C, *row_key(seed, output_index))
+
+
 def _mix64(value: int) -> int:
     """Finaliser of splitmix64 (Steele, Lea, Flood 2014; Stafford's variant 13)."""
     value &= _MASK64

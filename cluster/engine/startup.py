@@ -3,26 +3,25 @@
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
-from cluster.engine.memory_plan import MemoryPlan
-from cluster.engine.model_input import ModelInput
+from cluster.engine.memory_plan import DraftMemory, MemoryPlan
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer, load_weights
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.model_source import ModelSource, resolve_model
 from cluster.engine.native.runner import NativeRunner
 from cluster.engine.native.weights import Shape, build_native_model, read_shape, unsupported_reason
+from cluster.engine.probe import pass_seconds
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
 
-_NUM_PROBE_ROWS, _NUM_PROBES = 8, 5
+_PROBE_ROWS = (1, 8, 32, 64)
 _LOWEST_ROW_COST = 0.005
 
 _logger = logging.getLogger(__name__)
@@ -45,8 +44,12 @@ class EngineParts:
     model_id: str
 
 
-def load_parts(config: EngineConfig) -> EngineParts:
+def load_parts(config: EngineConfig, draft: DraftMemory | None = None) -> EngineParts:
     """Load the model that `config` names.
+
+    Args:
+        config: what the user asks for.
+        draft: memory of a draft model that this process will hold as well.
 
     Raises:
         ConfigError: a setting does not fit the model or the machine.
@@ -57,7 +60,7 @@ def load_parts(config: EngineConfig) -> EngineParts:
     model_config = load_config(source)
     tokenizer = load_tokenizer(source)
     return EngineParts(
-        runner=_build_runner(config, source, model_config),
+        runner=_build_runner(config, source, model_config, draft),
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(source, model_config, tokenizer),
         model_id=source.model_id,
@@ -71,52 +74,49 @@ def available_threads() -> int:
     return os.cpu_count() or 1
 
 
+def set_num_threads(runner: ModelRunner, num_threads: int) -> None:
+    """Let a runner's passes use so many CPU threads from now on."""
+    if isinstance(runner, NativeRunner):
+        runner.set_num_threads(num_threads)
+    else:
+        torch.set_num_threads(num_threads)
+
+
 def measure_draft_cost(runner: ModelRunner) -> DraftCost:
-    """What a draft token adds to a round, from a few passes with one row and with several.
+    """What draft rows add to a pass, from a few passes of several sizes.
 
-    Overwrites KV block 0, so it must come before serving.
+    Overwrites KV blocks, so it must come before serving.
     """
-
-    def batch(num_rows: int) -> ModelInput:
-        rows = np.arange(num_rows, dtype=np.int32)
-        zeros = np.zeros(num_rows, np.int32)
-        return ModelInput(
-            token_ids=zeros,
-            positions=rows,
-            slot_mapping=rows,
-            row_sequences=zeros,
-            block_tables=np.zeros((1, 1), np.int32),
-            logit_rows=rows,
-        )
-
-    one, many = batch(1), batch(_NUM_PROBE_ROWS)
-    seconds: dict[int, list[float]] = {1: [], _NUM_PROBE_ROWS: []}
-    for _ in range(_NUM_PROBES):  # Interleaved, so that a busy moment hits both.
-        for probe in (one, many):
-            started_s = time.perf_counter()
-            runner.forward(probe)
-            seconds[len(probe.token_ids)].append(time.perf_counter() - started_s)
-    one_s, many_s = min(seconds[1]), min(seconds[_NUM_PROBE_ROWS])
-    ratio = (many_s / one_s - 1) / (_NUM_PROBE_ROWS - 1)
-    return DraftCost(row_cost_ratio=min(max(ratio, _LOWEST_ROW_COST), 1.0))
+    seconds = pass_seconds(runner, [count for count in _PROBE_ROWS if count <= runner.max_model_len])
+    knots = [(1, 1.0)]
+    for num_rows, taken_s in list(seconds.items())[1:]:
+        rows, ratio = knots[-1]
+        slope = (taken_s / seconds[1] - ratio) / (num_rows - rows)
+        knots.append((num_rows, ratio + min(max(slope, _LOWEST_ROW_COST), 1.0) * (num_rows - rows)))
+    _logger.info("time of a pass, in passes of one row: %s", ", ".join(f"{n} rows {t:.2f}" for n, t in knots))
+    return DraftCost(step_ratios=tuple(knots))
 
 
-def _build_runner(config: EngineConfig, source: ModelSource, model_config: PretrainedConfig) -> ModelRunner:
+def _build_runner(
+    config: EngineConfig, source: ModelSource, model_config: PretrainedConfig, draft: DraftMemory | None
+) -> ModelRunner:
     reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
     if reason is None:
-        return _build_native(config, source, model_config)
+        return _build_native(config, source, model_config, draft)
     _logger.info("running %s in transformers' own code: %s", source.model_id, reason)
     return _build_general(config, source)
 
 
-def _build_native(config: EngineConfig, source: ModelSource, model_config: PretrainedConfig) -> NativeRunner:
+def _build_native(
+    config: EngineConfig, source: ModelSource, model_config: PretrainedConfig, draft: DraftMemory | None
+) -> NativeRunner:
     """The CPU kernels. Weights that were published in bf16 are stored so under either dtype: widening them is exact."""
     torch.set_num_threads(1)  # The kernels bring their own threads; two pools would fight for the cores.
     kv_dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
     weight_dtype = torch.bfloat16 if model_config.dtype == torch.bfloat16 else kv_dtype
     max_model_len = _max_model_len(config, model_config.max_position_embeddings)
     num_kv_blocks = config.kv_cache_tokens // config.block_size
-    plan = _plan_memory(config, source, read_shape(model_config), weight_dtype, kv_dtype)
+    plan = replace(_plan_memory(config, read_shape(model_config), weight_dtype, kv_dtype), draft=draft)
     _logger.info("memory plan\n%s", plan.table())
     plan.check()
     started_s = time.monotonic()
@@ -179,9 +179,7 @@ def _faster_dtype(device: str) -> torch.dtype:
     return min((torch.bfloat16, torch.float32), key=best_s)
 
 
-def _plan_memory(
-    config: EngineConfig, source: ModelSource, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype
-) -> MemoryPlan:
+def _plan_memory(config: EngineConfig, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype) -> MemoryPlan:
     """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major."""
     row_elements = 2 * shape.hidden + shape.qkv_columns + shape.num_heads * shape.head_dim + shape.intermediate
     max_logit_rows = config.max_num_seqs * (1 + config.num_speculative_tokens)
@@ -192,11 +190,11 @@ def _plan_memory(
         lookahead_tokens=config.max_num_seqs * config.num_speculative_tokens,
         # Buffers grow to twice what a round needs; logits and activations are float32.
         workspace_bytes=2 * 4 * (config.max_num_batched_tokens * row_elements + max_logit_rows * shape.vocab),
-        available_bytes=_available_bytes(),
+        available_bytes=available_bytes(),
     )
 
 
-def _available_bytes() -> int | None:
+def available_bytes() -> int | None:
     """Memory that new allocations can take, or None where the system does not say."""
     path = Path("/proc/meminfo")
     if not path.exists():

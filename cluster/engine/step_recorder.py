@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Seq
 
 from cluster.engine.plan import Plan
-from cluster.types import StepStats
+from cluster.types import SourceStats, StepStats
 
 
 class StepRecorder:
@@ -14,14 +14,17 @@ class StepRecorder:
 
     Attributes:
         forward_s: time in the target's forward pass.
+        draft_wait_s: time in which the round waited for drafts.
+        num_drafter_failures: errors of drafters.
     """
 
     def __init__(self, started_s: float) -> None:
-        self.forward_s = 0.0
+        self.forward_s = self.draft_wait_s = 0.0
+        self.num_drafter_failures = 0
         self._started_s = started_s
         self._plan = Plan()
         self._num_cached_tokens = self._num_prompt_tokens = 0
-        self._num_drafts = self._num_draft_tokens = 0
+        self._sources: dict[str, SourceStats] = {}
         self._accepted_per_position: list[int] = []
         self._entropy_bits: list[float] = []
 
@@ -35,12 +38,17 @@ class StepRecorder:
             if is_first_chunk and sequence.num_output_tokens == 0:
                 self._num_cached_tokens += sequence.num_cached_tokens
 
-    def count_tokens(self, entropy_bits: Seq[float], num_drafted: int, num_accepted: int) -> None:
-        """Count the committed tokens of one sequence."""
+    def count_tokens(self, entropy_bits: Seq[float], num_drafted: int, num_accepted: int, source: str) -> None:
+        """Count the committed tokens of one sequence, and its draft by who made it."""
         self._entropy_bits += entropy_bits
         if num_drafted:
-            self._num_drafts += 1
-            self._num_draft_tokens += num_drafted
+            known = self._sources.get(source, SourceStats(source=source))
+            self._sources[source] = SourceStats(
+                source=source,
+                num_drafts=known.num_drafts + 1,
+                num_draft_tokens=known.num_draft_tokens + num_drafted,
+                num_accepted_tokens=known.num_accepted_tokens + num_accepted,
+            )
             self._accepted_per_position += [0] * (num_drafted - len(self._accepted_per_position))
             for position in range(num_accepted):
                 self._accepted_per_position[position] += 1
@@ -54,9 +62,12 @@ class StepRecorder:
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
             num_output_tokens=len(self._entropy_bits),
-            num_drafts=self._num_drafts,
-            num_draft_tokens=self._num_draft_tokens,
+            num_drafts=sum(stats.num_drafts for stats in self._sources.values()),
+            num_draft_tokens=sum(stats.num_draft_tokens for stats in self._sources.values()),
             accepted_per_position=tuple(self._accepted_per_position),
+            draft_sources=tuple(self._sources.values()),
+            draft_wait_s=self.draft_wait_s,
+            num_drafter_failures=self.num_drafter_failures,
             entropy_bits=tuple(self._entropy_bits),
             num_preempted=len(self._plan.preempted),
             num_running=num_running,

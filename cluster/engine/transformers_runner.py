@@ -5,6 +5,7 @@ with explicit positions; transformers' own cache and masks are not used.
 """
 
 import inspect
+from collections.abc import Sequence as Seq
 from typing import Self
 
 import torch
@@ -122,6 +123,10 @@ class TransformersRunner:
     def forward(self, batch: ModelInput) -> torch.Tensor:
         """Write the KV of all rows; returns the logits of `batch.logit_rows`, [N, V] in the model's dtype."""
         return self._run(batch, self._cache)
+
+    def copy_kv_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy whole KV blocks of all layers; no block may be in both lists."""
+        self._cache.copy_blocks(sources, destinations)
 
     def close(self) -> None:
         """Release weights and KV cache."""

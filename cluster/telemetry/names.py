@@ -93,6 +93,41 @@ FORWARD_SECONDS = _histogram(
 )
 FORWARD_ROWS = _counter("outrider_forward_rows_total", "Rows that went through the target.")
 WASTED_DRAFT_TOKENS = _counter("outrider_wasted_draft_tokens_total", "Draft tokens verified and rejected.")
+SOURCE_DRAFTS = _counter("outrider_drafts_total", "Drafts verified, by who made them.", "source")
+SOURCE_DRAFT_TOKENS = _counter("outrider_draft_tokens_total", "Draft tokens verified, by who made them.", "source")
+SOURCE_ACCEPTED_TOKENS = _counter(
+    "outrider_accepted_draft_tokens_total", "Draft tokens accepted, by who made them.", "source"
+)
+DRAFT_WAIT_SECONDS = _counter("outrider_draft_wait_seconds_total", "Time in which rounds waited for drafts.")
+DRAFT_LOOKUPS = _counter(
+    "outrider_draft_lookups_total",
+    "Sequences that looked for a drafter actor's draft: hit, late, stale, miss or none.",
+    "result",
+)
+DRAFT_FALLBACKS = _counter(
+    "outrider_draft_fallbacks_total",
+    "Sequences that did without the preferred drafter in a round, by reason.",
+    "reason",
+)
+DRAFTER_TRANSITIONS = _counter(
+    "outrider_drafter_transitions_total", "Changes of what the verifier thinks of its drafter actor.", "reason"
+)
+DRAFTER_CONNECTED = _gauge("outrider_drafter_connected", "1 while a drafter actor has welcomed the verifier.")
+DRAFTER_QUARANTINED = _gauge("outrider_drafter_quarantined", "1 while the drafter actor is left alone or on probation.")
+CHANNEL_MESSAGES = _counter(
+    "outrider_draft_channel_messages_total", "Messages to and from drafter actors.", "direction"
+)
+CHANNEL_BYTES = _counter("outrider_draft_channel_bytes_total", "Encoded bytes of those messages.", "direction")
+CHANNEL_DROPPED = _counter("outrider_draft_channel_dropped_total", "Messages that found no place in a queue.")
+CHANNEL_MALFORMED = _counter(
+    "outrider_draft_channel_malformed_total", "Pieces from drafter actors that were no valid message or draft."
+)
+LAYOUT = _gauge("outrider_layout", "1 for the layout in force: who drafts for this verifier.", "kind")
+LAYOUT_TOKENS_PER_S = _gauge(
+    "outrider_layout_expected_tokens_per_second",
+    "Tokens per second of one sequence that each layout was expected to give, from the passes timed at start-up.",
+    "kind",
+)
 ENTROPY_BITS = _histogram("outrider_target_entropy_bits", "Entropy of the target at emitted tokens.", _ENTROPY_BUCKETS)
 QUEUED_REQUESTS = _gauge("outrider_queued_requests", "Choices admitted that have no token yet.")
 QUEUED_TOKENS = _gauge("outrider_queued_tokens", "Prompt tokens of choices admitted that have no token yet.")
@@ -102,7 +137,10 @@ ENGINE_METRICS = (
     NUM_DRAFTS, NUM_DRAFT_TOKENS, NUM_ACCEPTED_TOKENS, NUM_ACCEPTED_PER_POS, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY,
     TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, REQUEST_SUCCESS, NUM_RUNNING, NUM_WAITING, KV_CACHE_USAGE, PROMPT_TOKENS,
     GENERATION_TOKENS, PREFIX_CACHE_QUERIES, PREFIX_CACHE_HITS, NUM_PREEMPTIONS, STEP_SECONDS, FORWARD_SECONDS,
-    FORWARD_ROWS, WASTED_DRAFT_TOKENS, ENTROPY_BITS, QUEUED_REQUESTS, QUEUED_TOKENS, ADMISSION_REJECTIONS,
+    FORWARD_ROWS, WASTED_DRAFT_TOKENS, SOURCE_DRAFTS, SOURCE_DRAFT_TOKENS, SOURCE_ACCEPTED_TOKENS, DRAFT_WAIT_SECONDS,
+    DRAFT_LOOKUPS, DRAFT_FALLBACKS, DRAFTER_TRANSITIONS, DRAFTER_CONNECTED, DRAFTER_QUARANTINED, CHANNEL_MESSAGES,
+    CHANNEL_BYTES, CHANNEL_DROPPED, CHANNEL_MALFORMED, LAYOUT, LAYOUT_TOKENS_PER_S, ENTROPY_BITS, QUEUED_REQUESTS,
+    QUEUED_TOKENS, ADMISSION_REJECTIONS,
 )  # fmt: skip
 """Recorded by each verifier replica, with `ENGINE_LABELS`."""
 
@@ -121,3 +159,31 @@ GATEWAY_LABELS = ("gateway",)
 
 GATEWAY_METRICS = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_ACTIVE, ROUTE_DECISIONS)
 """Recorded by each gateway replica, with `GATEWAY_LABELS`."""
+
+DRAFTER_LABELS = ("drafter",)
+"""Carried by every metric of a drafter actor; the value is the replica."""
+
+DRAFTER_LOADED = _gauge("outrider_drafter_model_loaded", "1 once the draft model is loaded.")
+DRAFTER_VERIFIERS = _gauge("outrider_drafter_verifiers", "Verifiers that are connected.")
+DRAFTER_SEQUENCES = _gauge("outrider_drafter_sequences", "Sequences followed.")
+DRAFTER_KV_USAGE = _gauge("outrider_drafter_kv_cache_usage_ratio", "Used share of the draft model's KV blocks, 0..1.")
+DRAFTER_BUSY = _gauge("outrider_drafter_busy_ratio", "Share of time in which the draft model ran, 0..1.")
+DRAFTER_STEPS = _counter("outrider_drafter_steps_total", "Forward passes of the draft model.")
+DRAFTER_FORWARD_SECONDS = _counter("outrider_drafter_forward_seconds_total", "Time in those passes.")
+DRAFTER_ROUNDS = _counter("outrider_drafter_rounds_total", "Rounds that verifiers announced.")
+DRAFTER_TABLES = _counter("outrider_drafter_tables_total", "Tables of one sequence sent.")
+DRAFTER_LATE_TABLES = _counter("outrider_drafter_late_tables_total", "Those of them sent after the verdict was due.")
+DRAFTER_SHORT_TABLES = _counter("outrider_drafter_short_tables_total", "Those of them cut short because time was up.")
+DRAFTER_CANCELLED = _counter("outrider_drafter_cancelled_jobs_total", "Jobs that newer rounds made stale.")
+DRAFTER_BRANCHES = _counter("outrider_drafter_branches_total", "Outcomes that tables held.")
+DRAFTER_DRAFT_TOKENS = _counter("outrider_drafter_draft_tokens_total", "Draft tokens that tables held.")
+DRAFTER_EVICTED = _counter("outrider_drafter_evicted_sequences_total", "Sequences dropped for being idle.")
+DRAFTER_LOST = _counter("outrider_drafter_lost_sequences_total", "Sequences reported lost, by reason.", "reason")
+DRAFTER_FAILURES = _counter("outrider_drafter_failures_total", "Messages and passes that failed.")
+
+DRAFTER_METRICS = (
+    DRAFTER_LOADED, DRAFTER_VERIFIERS, DRAFTER_SEQUENCES, DRAFTER_KV_USAGE, DRAFTER_BUSY, DRAFTER_STEPS,
+    DRAFTER_FORWARD_SECONDS, DRAFTER_ROUNDS, DRAFTER_TABLES, DRAFTER_LATE_TABLES, DRAFTER_SHORT_TABLES,
+    DRAFTER_CANCELLED, DRAFTER_BRANCHES, DRAFTER_DRAFT_TOKENS, DRAFTER_EVICTED, DRAFTER_LOST, DRAFTER_FAILURES,
+)  # fmt: skip
+"""Recorded by each drafter replica, with `DRAFTER_LABELS`."""

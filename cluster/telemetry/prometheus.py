@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.telemetry import names
 from cluster.telemetry.names import Metric, MetricKind
-from cluster.types import FinishReason, RequestOutput, StepStats
+from cluster.types import DrafterStats, FinishReason, RequestOutput, StepStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,9 +41,9 @@ class MetricSet:
         assert isinstance(child, Counter)
         child.inc(amount)
 
-    def set(self, metric: Metric, value: float) -> None:
-        """Set a gauge."""
-        child = self._child(metric, ())
+    def set(self, metric: Metric, value: float, *values: str) -> None:
+        """Set a gauge; `values` are those of its own labels."""
+        child = self._child(metric, values)
         assert isinstance(child, Gauge)
         child.set(value)
 
@@ -94,6 +94,7 @@ class EngineRecorder:
     def __init__(self, *, model_name: str, engine: str) -> None:
         self.metrics = MetricSet(names.ENGINE_METRICS, {"model_name": model_name, "engine": engine})
         self._in_flight: dict[str, _Progress] = {}
+        self._drafter = DrafterStats()
         for reason in FinishReason:
             self.metrics.add(names.REQUEST_SUCCESS, 0, reason.value)
 
@@ -133,8 +134,34 @@ class EngineRecorder:
             metrics.add(names.WASTED_DRAFT_TOKENS, stats.num_draft_tokens - num_accepted)
             for position, accepted in enumerate(stats.accepted_per_position):
                 metrics.add(names.NUM_ACCEPTED_PER_POS, accepted, str(position))
+            for source in stats.draft_sources:
+                metrics.add(names.SOURCE_DRAFTS, source.num_drafts, source.source)
+                metrics.add(names.SOURCE_DRAFT_TOKENS, source.num_draft_tokens, source.source)
+                metrics.add(names.SOURCE_ACCEPTED_TOKENS, source.num_accepted_tokens, source.source)
+        metrics.add(names.DRAFT_WAIT_SECONDS, stats.draft_wait_s)
+        if stats.num_drafter_failures:
+            metrics.add(names.DRAFT_FALLBACKS, stats.num_drafter_failures, "error")
         for bits in stats.entropy_bits:
             metrics.observe(names.ENTROPY_BITS, bits)
+
+    def record_drafter(self, stats: DrafterStats) -> None:
+        """Add what happened with drafter actors since the last call; of one source, whose counts only rise."""
+        metrics, before, self._drafter = self.metrics, self._drafter, stats
+        for metric, now, last in (
+            (names.DRAFT_LOOKUPS, stats.lookups, before.lookups),
+            (names.DRAFT_FALLBACKS, stats.fallbacks, before.fallbacks),
+            (names.DRAFTER_TRANSITIONS, stats.transitions, before.transitions),
+        ):
+            for value, count in now.items():
+                metrics.add(metric, count - last.get(value, 0), value)
+        metrics.set(names.DRAFTER_CONNECTED, stats.is_connected)
+        metrics.set(names.DRAFTER_QUARANTINED, stats.is_quarantined)
+        metrics.add(names.CHANNEL_MESSAGES, stats.num_sent - before.num_sent, "out")
+        metrics.add(names.CHANNEL_MESSAGES, stats.num_received - before.num_received, "in")
+        metrics.add(names.CHANNEL_BYTES, stats.num_sent_bytes - before.num_sent_bytes, "out")
+        metrics.add(names.CHANNEL_BYTES, stats.num_received_bytes - before.num_received_bytes, "in")
+        metrics.add(names.CHANNEL_DROPPED, stats.num_dropped - before.num_dropped)
+        metrics.add(names.CHANNEL_MALFORMED, stats.num_malformed - before.num_malformed)
 
     def record_outputs(self, outputs: Sequence[RequestOutput], now_s: float) -> None:
         """Add what one round emitted; outputs of unknown (dropped) choices are ignored."""

@@ -29,6 +29,7 @@ BENCHMARKS = (
     "concurrency",
     "over_http",
     "sampler_cost",
+    "channel",
     "start_up",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cluster.config import BUNDLED
 from cluster.engine.model_loader import load_config, load_weights
-from cluster.engine.model_source import BUNDLED, resolve_model
+from cluster.engine.model_source import resolve_model
 from tests.benchmarks.measure import THREADS, torch_threads
 
 _PROJECTIONS = (

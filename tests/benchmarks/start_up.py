@@ -59,8 +59,9 @@ def _start_outrider() -> tuple[str, float]:
 def _start_transformers() -> tuple[str, float]:
     import torch
 
+    from cluster.config import BUNDLED
     from cluster.engine.model_loader import load_reference_model, load_tokenizer
-    from cluster.engine.model_source import BUNDLED, resolve_model
+    from cluster.engine.model_source import resolve_model
     from tests.benchmarks.workloads import PROMPTS, chat_ids
 
     started_s = time.perf_counter()

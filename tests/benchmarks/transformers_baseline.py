@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from cluster.config import BUNDLED
 from cluster.engine.model_loader import load_reference_model
-from cluster.engine.model_source import BUNDLED, resolve_model
+from cluster.engine.model_source import resolve_model
 from tests.benchmarks.measure import THREADS, torch_threads
 
 DTYPES = (torch.bfloat16, torch.float32)

@@ -5,7 +5,9 @@ from collections.abc import Sequence as Seq
 from itertools import count
 from statistics import median
 
+from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.engine import Engine
+from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.types import SpeculationMode
 from tests.benchmarks.linears import PackedLinears
@@ -27,15 +29,26 @@ class ReplayDrafter:
     def __init__(self, token_ids: Seq[int]) -> None:
         self._token_ids = tuple(token_ids)
 
-    def propose(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
-        """The next `max_tokens` tokens of the recording."""
-        return self._token_ids[sequence.num_tokens : sequence.num_tokens + max_tokens]
+    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
+        """The next tokens of the recording."""
+        drafts = {}
+        for want in wanted:
+            start = want.sequence.num_tokens
+            token_ids = self._token_ids[start : start + want.max_tokens]
+            drafts[want.sequence.request_id] = Draft(token_ids=token_ids, source=self.name)
+        return drafts
 
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
+        """Nothing to do."""
+
+    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Nothing to learn."""
 
     def forget(self, request_id: str) -> None:
         """Nothing to drop."""
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 def measure(*, quick: bool) -> Answer:
@@ -46,7 +59,7 @@ def measure(*, quick: bool) -> Answer:
     num_tokens = NUM_ROWS * (num_steps + 4)
     ids = count()
     recorded = generate(engine, [make_request("record", prompt, num_tokens)]).token_ids["record"]
-    engine._drafter = ReplayDrafter((*prompt, *recorded))
+    engine.use_drafter(ReplayDrafter((*prompt, *recorded)))
 
     def decode() -> Mapping[str, Seq[float]]:
         times = timed_steps(engine, make_request(f"r{next(ids)}", prompt, num_tokens), num_steps=num_steps)

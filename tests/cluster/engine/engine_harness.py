@@ -12,12 +12,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cluster.clock import Clock, ManualClock
 from cluster.config import EngineConfig
-from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.base import Draft, Drafter, Wanted
 from cluster.engine.engine import Engine
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.native.runner import NativeRunner
 from cluster.engine.native.weights import build_native_model
+from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.types import (
     FinishReason,
@@ -161,28 +162,37 @@ class Result:
 
 
 def drain(
-    engine: Engine, results: dict[str, Result] | None = None, steps: list[StepStats] | None = None
+    engine: Engine,
+    results: dict[str, Result] | None = None,
+    steps: list[StepStats] | None = None,
+    *,
+    drafter_works: bool = True,
 ) -> dict[str, Result]:
     """Step until nothing is left to do; every block is free and every choice is gone then."""
     results = {} if results is None else results
+    num_failures = 0
     for _ in range(20_000):
         if not engine.has_work:
             break
         for output in engine.step():
             results.setdefault(output.request_id, Result()).take(output)
+        num_failures += engine.last_step.num_drafter_failures
         if steps is not None:
             steps.append(engine.last_step)
     assert not engine.has_work, "the engine does not come to an end"
     engine.check_integrity()
     assert engine._pool.num_used_blocks == 0
+    assert not (drafter_works and num_failures), "the drafter raised"
     return results
 
 
-def run(engine: Engine, requests: Iterable[Request], steps: list[StepStats] | None = None) -> dict[str, Result]:
+def run(
+    engine: Engine, requests: Iterable[Request], steps: list[StepStats] | None = None, *, drafter_works: bool = True
+) -> dict[str, Result]:
     """All requests at once."""
     for item in requests:
         engine.add(item)
-    return drain(engine, steps=steps)
+    return drain(engine, steps=steps, drafter_works=drafter_works)
 
 
 def run_alone(item: Request, **settings: Any) -> Result:
@@ -213,18 +223,32 @@ class KnowingDrafter:
         self.known: set[str] = set()
         self.observed: list[tuple[int, int]] = []
 
-    def propose(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
+    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
+        drafts = {}
+        for want in wanted:
+            token_ids = self._guess(want.sequence, want.max_tokens)
+            drafts[want.sequence.request_id] = Draft(token_ids=token_ids, source=self.name)
+        return drafts
+
+    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
+        assert items
+
+    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
+        assert draft.source == self.name
+        assert 0 <= num_accepted <= len(draft.token_ids)
+        self.observed.append((len(draft.token_ids), num_accepted))
+
+    def forget(self, request_id: str) -> None:
+        self.known.discard(request_id)
+
+    def close(self) -> None:
+        assert not self.known
+
+    def _guess(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
         self.known.add(sequence.request_id)
         done = sequence.num_output_tokens
         right = list(self._texts.get(sequence.request_id, ())[done : done + max_tokens])
         return tuple(self._edit(self._random, right) if self._edit else right)
-
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        assert 0 <= num_accepted <= num_drafted
-        self.observed.append((num_drafted, num_accepted))
-
-    def forget(self, request_id: str) -> None:
-        self.known.discard(request_id)
 
 
 def sometimes_wrong(generator: random.Random, right: list[int]) -> list[int]:

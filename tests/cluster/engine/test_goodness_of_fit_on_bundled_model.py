@@ -1,15 +1,18 @@
 """Tokens of the bundled model follow the exact processed distribution, drafted or not: chi-square."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cluster.config import EngineConfig
+from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.engine import Engine
 from cluster.engine.model_source import ModelSource
+from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.types import TokenLogprobs
 from tests.cluster.engine.engine_harness import OFF, Result, request, run
@@ -37,14 +40,23 @@ class FixedDrafter:
     def __init__(self) -> None:
         self.text: tuple[int, ...] = ()
 
-    def propose(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
-        return self.text[sequence.num_output_tokens :][:max_tokens]
+    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
+        return {
+            want.sequence.request_id: Draft(token_ids=self.text[want.sequence.num_output_tokens :], source=self.name)
+            for want in wanted
+        }
 
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
+        """Nothing to do."""
+
+    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Nothing to learn."""
 
     def forget(self, request_id: str) -> None:
         """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +68,7 @@ def drafter() -> FixedDrafter:
 def engine(bundled_source: ModelSource, drafter: FixedDrafter) -> Iterator[Engine]:
     config = EngineConfig(model=str(bundled_source.folder), kv_cache_tokens=16_384)
     engine = Engine.from_config(config)
-    engine._drafter = drafter
+    engine.use_drafter(drafter)
     yield engine
     engine.close()
 

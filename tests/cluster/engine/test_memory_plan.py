@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from cluster.engine.memory_plan import MemoryPlan
+from cluster.engine.memory_plan import DraftMemory, MemoryPlan
 from cluster.errors import ConfigError
 
 MIB = 1 << 20
@@ -40,3 +42,28 @@ def test_a_plan_that_does_not_fit_names_the_setting_its_limit_and_the_table() ->
     assert caught.value.field == "kv_cache_tokens"
     assert "at most 400 here" in str(caught.value)
     assert "workspace" in str(caught.value)
+
+
+DRAFT = DraftMemory(weights_bytes=60 * MIB, kv_token_bytes=MIB // 8, kv_cache_tokens=800, workspace_bytes=40 * MIB)
+
+
+def test_d3_a_draft_model_in_the_same_process_is_counted() -> None:
+    fits = plan(700 * MIB)
+    fits.check()
+    with pytest.raises(ConfigError) as caught:
+        replace(fits, draft=DRAFT).check()
+    # 700 - 300 weights - 50 workspace - 200 for the draft model leaves 150 MiB.
+    assert "kv_cache_tokens = 1000 is not allowed: expected at most 600 here" in str(caught.value)
+    for part in ("draft model, weights", "draft KV cache, 800 tokens", "draft workspace"):
+        assert part in str(caught.value)
+    assert "800 MiB" in next(line for line in str(caught.value).splitlines() if line.startswith("total"))
+
+
+def test_d3_a_draft_model_in_a_process_of_its_own_is_refused_with_its_table() -> None:
+    DRAFT.check(200 * MIB)
+    DRAFT.check(None)
+    with pytest.raises(ConfigError) as caught:
+        DRAFT.check(150 * MIB)
+    assert caught.value.field == "draft.kv_cache_tokens"
+    assert "at most 400 here" in caught.value.allowed
+    assert "available" in caught.value.allowed

@@ -7,9 +7,13 @@ import pytest
 import torch
 
 from cluster.config import EngineConfig
+from cluster.engine import startup
+from cluster.engine.memory_plan import DraftMemory
 from cluster.engine.model_input import ModelInput
+from cluster.engine.model_loader import load_config
 from cluster.engine.model_source import ModelSource
 from cluster.engine.native.runner import NativeRunner
+from cluster.engine.native.weights import read_shape
 from cluster.engine.startup import load_parts, measure_draft_cost
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
@@ -26,7 +30,7 @@ class SlowRunner:
 
     def forward(self, batch: ModelInput) -> torch.Tensor:
         rows = len(batch.token_ids)
-        time.sleep(0.004 * (1 + self._row_share * (rows - 1)))
+        time.sleep(0.002 * (1 + self._row_share * (rows - 1)))
         return torch.zeros(rows, self.vocab_size)
 
     def close(self) -> None: ...
@@ -34,11 +38,14 @@ class SlowRunner:
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_draft_cost_is_what_further_rows_take(share: float) -> None:
-    assert measure_draft_cost(SlowRunner(share)).row_cost_ratio == pytest.approx(share, rel=0.3)
+    cost = measure_draft_cost(SlowRunner(share))
+    for num_rows in (8, 20, 64, 100):
+        assert cost.step_ratio(num_rows) == pytest.approx(1 + share * (num_rows - 1), rel=0.3)
 
 
 def test_draft_cost_is_never_nothing() -> None:
-    assert 0 < measure_draft_cost(SlowRunner(0.0)).row_cost_ratio < 0.1
+    cost = measure_draft_cost(SlowRunner(0.0))
+    assert 1.0 < cost.step_ratio(8) < cost.step_ratio(9) < cost.step_ratio(64) < 2.0
 
 
 def config_for(source: ModelSource, **changes: Any) -> EngineConfig:
@@ -72,3 +79,18 @@ def test_limits_beyond_model_or_machine_are_refused_with_the_range(bundled_sourc
         load_parts(EngineConfig(max_model_len=9000))
     with pytest.raises(ConfigError, match=r"kv_cache_tokens = .* expected at most \d+ here"):
         load_parts(EngineConfig(kv_cache_tokens=1 << 31))
+
+
+@pytest.mark.engine
+def test_d3_a_draft_model_beside_the_target_is_refused_where_only_the_target_fits(
+    bundled_source: ModelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EngineConfig(kv_cache_tokens=256)
+    needed = startup._plan_memory(
+        config, read_shape(load_config(bundled_source)), torch.bfloat16, torch.bfloat16
+    ).total_bytes
+    monkeypatch.setattr(startup, "available_bytes", lambda: needed + (1 << 20))
+    load_parts(config).runner.close()
+    draft = DraftMemory(weights_bytes=80 << 20, kv_token_bytes=1536, kv_cache_tokens=65_536, workspace_bytes=1 << 20)
+    with pytest.raises(ConfigError, match=r"(?s)kv_cache_tokens = 256 .*draft model, weights +80 MiB"):
+        load_parts(config, draft)

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import EngineRecorder, MetricSet, merge_texts
-from cluster.types import FinishReason, RequestOutput, StepStats
+from cluster.types import DrafterStats, FinishReason, RequestOutput, SourceStats, StepStats
 
 LABELS = {"model_name": "m", "engine": "a"}
 
@@ -57,6 +57,55 @@ def test_a_step_with_drafts_reads_in_vllm_benchs_parser_as_what_happened() -> No
         "num_accepted_tokens": 6,
         "per_position": {0: 4, 1: 2, 2: 0},
     }
+
+
+def test_drafts_are_counted_by_who_made_them_beside_the_totals() -> None:
+    recorder = _recorder()
+    sources = (
+        SourceStats(source="drafter", num_drafts=2, num_draft_tokens=8, num_accepted_tokens=5),
+        SourceStats(source="ngram", num_drafts=1, num_draft_tokens=3, num_accepted_tokens=0),
+    )
+    step = StepStats(
+        num_rows=14,
+        num_drafts=3,
+        num_draft_tokens=11,
+        accepted_per_position=(2, 2, 1),
+        draft_sources=sources,
+        draft_wait_s=0.25,
+        num_drafter_failures=1,
+    )
+    recorder.record_step(step)
+    recorder.record_step(step)
+    found = _samples(recorder.metrics.render())
+    assert found["outrider_draft_tokens_total", "drafter"] == 16
+    assert found["outrider_accepted_draft_tokens_total", "drafter"] == 10
+    assert found["outrider_accepted_draft_tokens_total", "ngram"] == 0
+    assert found["outrider_drafts_total", "ngram"] == 2
+    assert found["outrider_draft_wait_seconds_total", None] == 0.5
+    assert found["outrider_draft_fallbacks_total", "error"] == 2
+    assert scrape_as_vllm_bench(recorder.metrics.render())["num_draft_tokens"] == 22
+
+
+def test_counts_of_the_drafter_actors_are_added_once_however_often_they_are_read() -> None:
+    recorder = _recorder()
+    first = DrafterStats(lookups={"hit": 3, "miss": 1}, transitions={"connected": 1}, is_connected=True, num_sent=9)
+    later = DrafterStats(
+        lookups={"hit": 5, "miss": 1},
+        fallbacks={"quarantined": 2},
+        transitions={"connected": 1, "late": 1},
+        is_quarantined=True,
+        num_sent=10,
+        num_received_bytes=70,
+    )
+    for stats in (first, first, later, later):
+        recorder.record_drafter(stats)
+    found = _samples(recorder.metrics.render())
+    assert (found["outrider_draft_lookups_total", "hit"], found["outrider_draft_lookups_total", "miss"]) == (5, 1)
+    assert found["outrider_draft_fallbacks_total", "quarantined"] == 2
+    assert found["outrider_drafter_transitions_total", "connected"] == 1
+    assert (found["outrider_drafter_connected", None], found["outrider_drafter_quarantined", None]) == (0, 1)
+    assert found["outrider_draft_channel_messages_total", "out"] == 10
+    assert found["outrider_draft_channel_bytes_total", "in"] == 70
 
 
 def test_no_created_series_are_exposed() -> None:

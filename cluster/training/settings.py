@@ -1,0 +1,115 @@
+"""What `outrider train draft-model` is asked for, and the folder in which such a run lies."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cluster.config import BUNDLED
+from cluster.errors import ConfigError
+from cluster.training.corpus import check_text_file
+
+_MAX_SEED = (1 << 63) - 1
+_RUN_FILE = "run.json"
+_RUN_FOLDER = "training"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """A training run. All but `num_threads` decide what comes out; a run goes on only with the same ones.
+
+    Attributes:
+        output: folder of the draft model.
+        target: "bundled", a folder, or a hub id.
+        revision: commit of a hub id.
+        text_files: further text to read from.
+        num_generated_tokens: tokens that the target writes.
+        num_training_tokens: tokens to learn from, repetitions and prompts counted.
+        num_layers: of the draft model.
+        head_tokens: tokens that the draft model can guess; the whole vocabulary if it has no more.
+        seed: of prompts, noise and order.
+        num_threads: CPU threads; 0 takes the cores this process may use.
+        max_new_tokens: longest text of the target.
+        prompts_per_shard: prompts whose texts are written to disk together.
+    """
+
+    output: Path
+    target: str = BUNDLED
+    revision: str | None = None
+    text_files: tuple[Path, ...] = ()
+    num_generated_tokens: int = 1_000_000
+    num_training_tokens: int = 8_000_000
+    num_layers: int = 2
+    head_tokens: int = 8192
+    seed: int = 0
+    num_threads: int = 0
+    max_new_tokens: int = 256
+    prompts_per_shard: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, naming field, value and range."""
+        _check_range("--num-generated-tokens", self.num_generated_tokens, 1, 1 << 40)
+        _check_range("--num-training-tokens", self.num_training_tokens, 1, 1 << 44)
+        _check_range("--num-layers", self.num_layers, 1, 1024)
+        _check_range("--head-tokens", self.head_tokens, 16, 1 << 24)
+        _check_range("--seed", self.seed, 0, _MAX_SEED)
+        _check_range("--threads", self.num_threads, 0, 1024)
+        _check_range("max_new_tokens", self.max_new_tokens, 2, 1 << 20)
+        _check_range("prompts_per_shard", self.prompts_per_shard, 1, 1 << 20)
+        for path in self.text_files:
+            check_text_file(path)
+
+    @property
+    def run_folder(self) -> Path:
+        """Where shards and checkpoint lie; it can be deleted when the draft model is written."""
+        return self.output / _RUN_FOLDER
+
+    def fingerprint(self) -> dict[str, object]:
+        """What must not change within a run, as JSON values."""
+        values = {name: value for name, value in asdict(self).items() if name not in ("output", "num_threads")}
+        values["text_files"] = [[path.name, _sha256(path)] for path in self.text_files]
+        return values
+
+
+def open_run(settings: TrainSettings) -> None:
+    """Make the run's folder, or check that the run in it is the same.
+
+    Raises:
+        ConfigError: the folder holds something else, or a run with other settings.
+    """
+    output, file = settings.output, settings.run_folder / _RUN_FILE
+    if output.exists() and not output.is_dir():
+        raise ConfigError(field="--output", value=str(output), allowed="a folder")
+    if file.exists():
+        _check_same(settings, json.loads(file.read_text("utf-8")))
+        return
+    if output.exists() and any(output.iterdir()) and not settings.run_folder.is_dir():
+        raise ConfigError(
+            field="--output", value=str(output), allowed="a new or empty folder, or one of an earlier run"
+        )
+    try:
+        settings.run_folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(settings.fingerprint(), indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise ConfigError(field="--output", value=str(output), allowed=f"a folder to write into ({error})") from None
+
+
+def _check_same(settings: TrainSettings, earlier: dict[str, object]) -> None:
+    now = json.loads(json.dumps(settings.fingerprint()))
+    for name in now.keys() | earlier.keys():
+        if now.get(name) != earlier.get(name):
+            raise ConfigError(
+                field="--output",
+                value=str(settings.output),
+                allowed=f"another folder, or the settings of the run in it: {name} was {earlier.get(name)!r}, "
+                f"now {now.get(name)!r}",
+            )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _check_range(field: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(field=field, value=value, allowed=f"an integer from {low} to {high}")

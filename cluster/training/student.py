@@ -1,0 +1,117 @@
+"""The draft model in training: a Llama of few layers between the target's own embedding and head, which stay frozen.
+
+Sharing both costs nothing in the file that is shipped, and starts the student in a space where the target's tokens
+already lie right. Layers start as copies of some of the target's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaModel, PretrainedConfig
+
+from cluster.errors import LoadError
+
+_EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+
+# Shapes: B texts, L positions, H hidden, R rows, V columns of the head.
+
+
+class Student(nn.Module):
+    """Layers and final norm are trained; embedding and head are not.
+
+    What the target has and a Llama has not (norms of queries and keys, some biases) is left out, and what it lacks
+    starts at random.
+
+    Args:
+        config: the student's, of the target's width.
+        weights: the target's, by checkpoint name.
+        layers: the target's layers that the student's start from, one each.
+        target_ids: token ids of the head's columns, int64 [V].
+
+    Raises:
+        LoadError: the target is no relative of Llama.
+    """
+
+    def __init__(
+        self, config: LlamaConfig, weights: Mapping[str, Tensor], layers: Sequence[int], target_ids: Tensor
+    ) -> None:
+        super().__init__()
+        if missing := {_EMBEDDING, _NORM, _HEAD} - weights.keys():
+            raise LoadError(f"the target has no {min(missing)}: draft models are made for relatives of Llama")
+        self.config = config
+        self.model = LlamaModel(config)
+        start = {"embed_tokens.weight": weights[_EMBEDDING], "norm.weight": weights[_NORM]}
+        for own, source in enumerate(layers):
+            prefix = f"model.layers.{source}."
+            for name, weight in weights.items():
+                if name.startswith(prefix):
+                    start[f"layers.{own}.{name.removeprefix(prefix)}"] = weight
+        shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        fitting = {name: weight.float() for name, weight in start.items() if shapes.get(name) == weight.shape}
+        self.model.load_state_dict(fitting, strict=False)
+        self.model.embed_tokens.weight.requires_grad_(False)
+        self.register_buffer("head_VH", weights[_HEAD][target_ids].float(), persistent=False)
+
+    def forward(self, token_ids_BL: Tensor, rows_R: Tensor) -> Tensor:
+        """Logits over the head's columns at the given flat positions, f32 [R, V]."""
+        hidden_BLH = self.model(input_ids=token_ids_BL, use_cache=False).last_hidden_state
+        hidden_RH = hidden_BLH.flatten(0, 1)[rows_R]
+        return nn.functional.linear(hidden_RH, cast(Tensor, self.head_VH).to(hidden_RH.dtype)).float()
+
+    def trained(self) -> dict[str, Tensor]:
+        """Trained tensors by checkpoint name."""
+        return {f"model.{n}": p.detach() for n, p in self.model.named_parameters() if p.requires_grad}
+
+
+def training_device() -> torch.device:
+    """Where training runs: a GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def starting_layers(num_target_layers: int, num_layers: int) -> tuple[int, ...]:
+    """The target's layers that a student starts from: the first and others at equal distances, so first and middle."""
+    return tuple(index * num_target_layers // num_layers for index in range(num_layers))
+
+
+def student_config(target: PretrainedConfig, num_layers: int) -> LlamaConfig:
+    """The target's config with fewer layers.
+
+    Raises:
+        LoadError: the target is no relative of Llama.
+    """
+    names = (
+        *("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
+        *("intermediate_size", "rms_norm_eps", "hidden_act", "rope_parameters"),
+    )
+    missing = [name for name in names if getattr(target, name, None) is None]
+    if missing:
+        raise LoadError(f"a {target.model_type} has no {missing[0]}: draft models are made for relatives of Llama")
+    fields: dict[str, Any] = {name: getattr(target, name) for name in names}
+    fields["head_dim"] = getattr(target, "head_dim", None) or target.hidden_size // target.num_attention_heads
+    fields["attn_implementation"] = "sdpa"
+    config = LlamaConfig(**fields, num_hidden_layers=num_layers, tie_word_embeddings=False)
+    config.architectures = ["LlamaForCausalLM"]
+    return config
+
+
+def lumped_divergence(logits_RV: Tensor, label_ids_RC: Tensor, label_probs_RC: Tensor, column_of: Tensor) -> Tensor:
+    """Cross-entropy of the target's likeliest tokens, one by one, and of all others taken together; mean over rows.
+
+    Tokens outside the head count as "others", where the student can put no more than the rest of its own mass.
+
+    Args:
+        logits_RV: the student's, over the head's columns.
+        label_ids_RC: the target's likeliest tokens.
+        label_probs_RC: their probabilities.
+        column_of: column of a token id, -1 outside the head, int64 [vocabulary].
+    """
+    columns_RC = column_of[label_ids_RC]
+    inside_RC = columns_RC >= 0
+    probs_RC = label_probs_RC * inside_RC
+    logs_RC = logits_RV.log_softmax(-1).gather(1, columns_RC.clamp(min=0))
+    own_R = (logs_RC.exp() * inside_RC).sum(1)
+    rest_R = 1.0 - probs_RC.sum(1)
+    loss_R = -(probs_RC * logs_RC).sum(1) - rest_R.clamp(min=0.0) * (1.0 - own_R).clamp(min=1e-4).log()
+    return loss_R.mean()

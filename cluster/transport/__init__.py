@@ -1,0 +1,1 @@
+"""The private channel between verifiers and drafters: messages of `cluster.messages` over ZeroMQ or in memory."""

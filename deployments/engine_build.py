@@ -1,0 +1,236 @@
+"""Builds a verifier's engine with its source of drafts, and measures which one that should be when it may choose."""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cluster.clock import MonotonicClock
+from cluster.engine.budget import DraftCost
+from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.draft_ahead import DraftModel
+from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_model import DraftModelDrafter
+from cluster.engine.drafters.draft_source import DRAFT_FILE, draft_folder, draft_memory_bytes, load_draft_model
+from cluster.engine.drafters.factory import build_drafter
+from cluster.engine.drafters.fallback import FallbackDrafter
+from cluster.engine.drafters.vocab_check import vocabulary_hash
+from cluster.engine.engine import Engine
+from cluster.engine.model_checks import read_json
+from cluster.engine.model_runner import ModelRunner
+from cluster.engine.model_source import resolve_model
+from cluster.engine.probe import pass_seconds, pass_seconds_beside
+from cluster.engine.startup import EngineParts, available_threads, load_parts, measure_draft_cost, set_num_threads
+from cluster.messages import PROTOCOL_VERSION, Hello
+from cluster.transport.zmq import connect
+from deployments.draft_client import DraftClient, DraftClientConfig
+from deployments.layout import (
+    DEFAULT_ACCEPTANCE_RATE,
+    DEFAULT_HIT_RATE,
+    Layout,
+    Measurements,
+    NodeShare,
+    PassTimes,
+    choose_layout,
+    forced_layout,
+    plan_threads,
+)
+from deployments.verifier import VerifierConfig
+
+ACTOR_ROWS = 20
+"""Rows of a drafter's pass at the defaults: five outcomes of four guesses."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltEngine:
+    """An engine and what decided on its drafts.
+
+    Attributes:
+        engine: ready to serve.
+        layout: who drafts.
+        client: its end of the drafter actors; None in other layouts.
+    """
+
+    engine: Engine
+    layout: Layout
+    client: DraftClient | None
+
+
+def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> BuiltEngine:
+    """Load the target, settle the layout, and put both together.
+
+    Args:
+        config: the verifier's.
+        node: who shares its node.
+        name: of the verifier, for drafters' logs.
+
+    Raises:
+        ConfigError: a setting does not fit the model or the machine.
+        LoadError: a model is refused or damaged.
+    """
+    engine, memory = config.engine, None
+    may_be_local = config.drafter in ("auto", "local")
+    if may_be_local:
+        memory = draft_memory_bytes(_model_name(config), kv_cache_tokens=config.draft.kv_cache_tokens)
+    parts = load_parts(engine, memory)
+    model = _load_draft(config, parts) if may_be_local else None
+    layout = _settle_layout(config, node, parts.runner, model)
+    if model is not None and layout.kind != "local":
+        model.close_model()
+    num_threads = _threads(config, node if layout.kind == "actor" else replace(node, num_drafters=0))
+    set_num_threads(parts.runner, num_threads)
+    cost = measure_draft_cost(parts.runner)
+    client = _client(config, node, parts, cost, name) if layout.kind == "actor" else None
+    drafter: Drafter | None = client
+    if model is not None and layout.kind == "local":
+        set_num_threads(model.runner, num_threads)
+        drafter = _local_drafter(config, parts.runner, model, cost)
+    built = Engine(
+        replace(engine, drafter="off") if layout.kind == "off" else engine,
+        runner=parts.runner,
+        tokenizer=parts.tokenizer,
+        eos_token_ids=parts.eos_token_ids,
+        model_id=parts.model_id,
+        clock=MonotonicClock(),
+        draft_cost=cost,
+        drafter=None if drafter is None else _beside_lookup(config, cost, drafter),
+    )
+    return BuiltEngine(engine=built, layout=layout, client=client)
+
+
+def _model_name(config: VerifierConfig) -> str:
+    assert config.draft.model is not None
+    return config.draft.model
+
+
+def _settle_layout(config: VerifierConfig, node: NodeShare, target: ModelRunner, model: DraftModel | None) -> Layout:
+    if config.drafter != "auto":
+        layout = forced_layout(config.drafter, f"drafter = {config.drafter!r}")
+    else:
+        assert model is not None
+        layout = choose_layout(measure(config, node, target, model.runner))
+    _logger.info("layout %s: %s", layout.kind, layout.reason)
+    return layout
+
+
+def measure(config: VerifierConfig, node: NodeShare, target: ModelRunner, draft: ModelRunner) -> Measurements:
+    """Time the passes that the choice of a layout stands on. Overwrites KV, and changes both runners' threads.
+
+    An actor on the same node is imitated by running the draft model in a second thread: it takes memory bandwidth from
+    the target as well as cores.
+
+    Args:
+        config: the verifier's.
+        node: who shares its node.
+        target: loaded, not serving yet.
+        draft: the draft model, loaded into this process.
+    """
+    num_tokens = min(config.draft.num_speculative_tokens, config.engine.num_speculative_tokens)
+    rows = (1, 1 + num_tokens)
+    num_alone, num_beside = _threads(config, replace(node, num_drafters=0)), _threads(config, node)
+    set_num_threads(draft, num_alone)
+    set_num_threads(target, num_alone)
+    alone, local = pass_seconds(target, rows), pass_seconds(draft, (1, ACTOR_ROWS))
+    set_num_threads(draft, config.draft.num_threads)
+    beside, actor = alone, pass_seconds(draft, (1, ACTOR_ROWS))
+    if node.num_drafters:
+        set_num_threads(target, num_beside)
+        beside, many_s = pass_seconds_beside(target, rows, draft, ACTOR_ROWS)
+        actor = {1: actor[1], ACTOR_ROWS: many_s}
+    acceptance_rate, hit_rate = expected_rates(draft_folder(_model_name(config)))
+    return Measurements(
+        num_cores=available_threads(),
+        shares_node=node.num_drafters > 0,
+        target=_times(alone),
+        target_beside_actor=_times(beside),
+        draft_local=_times(local),
+        draft_actor=_times(actor),
+        num_speculative_tokens=num_tokens,
+        acceptance_rate=acceptance_rate,
+        hit_rate=hit_rate,
+    )
+
+
+def _times(seconds: Mapping[int, float]) -> PassTimes:
+    num_rows = max(seconds)
+    return PassTimes(one_s=seconds[1], many_s=seconds[num_rows], num_rows=num_rows)
+
+
+def expected_rates(folder: Path) -> tuple[float, float]:
+    """Acceptance and table hits of a draft model, as `acceptance_rate` and `table_hit_rate` of its card say, 0..1."""
+    card = read_json(folder, DRAFT_FILE) or {}
+
+    def rate(name: str, default: float) -> float:
+        value = card.get(name, default)
+        if isinstance(value, int | float) and 0 <= value <= 1:
+            return float(value)
+        _logger.warning("%s: %s = %r is no share of 0 to 1; %s is assumed", folder, name, value, default)
+        return default
+
+    return rate("acceptance_rate", DEFAULT_ACCEPTANCE_RATE), rate("table_hit_rate", DEFAULT_HIT_RATE)
+
+
+def _threads(config: VerifierConfig, node: NodeShare) -> int:
+    plan = plan_threads(
+        num_cores=available_threads(),
+        engine_threads=config.engine.num_threads,
+        node=node,
+        drafter_threads=config.draft.num_threads,
+    )
+    if plan.warning:
+        _logger.warning("%s", plan.warning)
+    return plan.verifier
+
+
+def _load_draft(config: VerifierConfig, parts: EngineParts) -> DraftModel:
+    """The draft model in this process, on its own threads."""
+    engine, cache_dir = config.engine, Path(config.engine.cache_dir) if config.engine.cache_dir else None
+    source = resolve_model(engine.model, revision=engine.revision, cache_dir=cache_dir)
+    loaded = load_draft_model(_model_name(config), source, target_tokenizer=parts.tokenizer)
+    return build_draft_model(loaded, config.draft, eos_token_ids=parts.eos_token_ids)
+
+
+def _local_drafter(
+    config: VerifierConfig, target: ModelRunner, model: DraftModel, cost: DraftCost
+) -> DraftModelDrafter:
+    ratio = pass_seconds(model.runner, (1,))[1] / pass_seconds(target, (1,))[1]
+    return DraftModelDrafter(
+        model,
+        max_draft_tokens=min(config.draft.num_speculative_tokens, config.engine.num_speculative_tokens),
+        cost=replace(cost, token_cost_ratio=ratio),
+    )
+
+
+def _client(config: VerifierConfig, node: NodeShare, parts: EngineParts, cost: DraftCost, name: str) -> DraftClient:
+    draft = config.draft
+    return DraftClient(
+        hello=Hello(
+            version=PROTOCOL_VERSION,
+            incarnation=secrets.randbits(62),
+            model_hash=parts.model_id,
+            tokenizer_hash=vocabulary_hash(parts.tokenizer),
+            name=name,
+        ),
+        node_id=node.node_id,
+        connect=lambda address: connect(address, node.node_id),
+        vocab_size=parts.runner.vocab_size,
+        clock=MonotonicClock(),
+        config=DraftClientConfig(
+            num_speculative_tokens=min(draft.num_speculative_tokens, config.engine.num_speculative_tokens),
+            draft_wait_s=draft.draft_wait_s,
+        ),
+        cost=cost,
+    )
+
+
+def _beside_lookup(config: VerifierConfig, cost: DraftCost, drafter: Drafter) -> Drafter:
+    """Prompt lookup for the sequences without a draft; before a local draft model, whose passes it saves."""
+    lookup = build_drafter(config.engine.drafter, max_draft_tokens=config.engine.num_speculative_tokens, cost=cost)
+    if lookup is None:
+        return drafter
+    return (
+        FallbackDrafter(lookup, drafter) if isinstance(drafter, DraftModelDrafter) else FallbackDrafter(drafter, lookup)
+    )

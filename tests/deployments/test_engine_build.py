@@ -1,0 +1,166 @@
+"""Real engines with each source of drafts: the same text, and the layout that was asked for or measured."""
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.config import DraftConfig, EngineConfig
+from cluster.engine.engine import Engine
+from cluster.engine.memory_plan import DraftMemory
+from cluster.engine.startup import available_threads
+from cluster.errors import LoadError
+from cluster.types import Request, SamplingParams, StepStats
+from deployments import engine_build
+from deployments.engine_build import BuiltEngine, build_engine, expected_rates
+from deployments.layout import Layout, Measurements, NodeShare
+from deployments.verifier import VerifierConfig
+
+pytestmark = pytest.mark.engine
+
+PROMPT = tuple(range(40, 70))
+
+
+@pytest.fixture
+def config(tiny_model_dir: Path, tiny_draft_dir: Path) -> VerifierConfig:
+    return VerifierConfig(
+        engine=EngineConfig(
+            model=str(tiny_model_dir), kv_cache_tokens=2048, dtype="float32", max_num_seqs=4, num_threads=1
+        ),
+        draft=DraftConfig(model=str(tiny_draft_dir), kv_cache_tokens=2048),
+    )
+
+
+def build(config: VerifierConfig, **changes: Any) -> BuiltEngine:
+    return build_engine(replace(config, **changes), NodeShare(node_id="n", num_drafters=1), name="v")
+
+
+def generate(engine: Engine, temperature: float) -> tuple[tuple[int, ...], list[StepStats]]:
+    sampling = SamplingParams(max_tokens=40, seed=7, temperature=temperature, ignore_eos=True)
+    engine.add(Request(request_id="r", prompt_token_ids=PROMPT, sampling=sampling))
+    token_ids: tuple[int, ...] = ()
+    rounds = []
+    while engine.has_work:
+        for output in engine.step():
+            token_ids += output.token_ids
+        rounds.append(engine.last_step)
+    engine.check_integrity()
+    return token_ids, rounds
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_layout_writes_the_same_text(config: VerifierConfig, temperature: float) -> None:
+    texts = {}
+    for kind in ("off", "ngram", "local", "actor"):
+        built = build(config, drafter=kind)
+        assert built.layout.kind == kind
+        texts[kind], rounds = generate(built.engine, temperature)
+        if kind == "off":
+            assert sum(stats.num_drafts for stats in rounds) == 0
+        built.engine.close()
+    assert len(texts["off"]) == 40
+    assert set(texts.values()) == {texts["off"]}
+
+
+def test_the_local_draft_model_drafts_and_its_drafts_are_accepted(config: VerifierConfig) -> None:
+    # Without prompt lookup, so that all drafts are the draft model's.
+    built = build(config, drafter="local", engine=replace(config.engine, drafter="off"))
+    _, rounds = generate(built.engine, 0.0)
+    sources = [source for stats in rounds for source in stats.draft_sources]
+    assert {source.source for source in sources} == {"draft_model"}
+    assert sum(source.num_accepted_tokens for source in sources) > 0
+    built.engine.close()
+
+
+def test_actors_are_reached_through_a_client_that_waits_for_nobody(config: VerifierConfig) -> None:
+    built = build(config, drafter="actor")
+    assert built.client is not None
+    generate(built.engine, 0.0)
+    assert built.client.stats().fallbacks["disconnected"] > 0
+    built.engine.close()
+
+
+def test_the_measured_choice_is_used_and_tells_its_numbers(
+    config: VerifierConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Measurements] = []
+
+    def choose(measured: Measurements) -> Layout:
+        seen.append(measured)
+        return Layout(kind="local", reason="because", tokens_per_s=(("local", 2.0),))
+
+    monkeypatch.setattr(engine_build, "choose_layout", choose)
+    with caplog.at_level(logging.INFO):
+        built = build(config, drafter="auto")
+    (measured,) = seen
+    assert built.layout.kind == "local"
+    assert "layout local: because" in caplog.text
+    assert measured.num_speculative_tokens == 4
+    assert measured.shares_node
+    times = (measured.target, measured.target_beside_actor, measured.draft_local, measured.draft_actor)
+    assert all(0 < passes.one_s < 10 and 0 < passes.many_s < 10 for passes in times)
+    _, rounds = generate(built.engine, 0.0)
+    assert "draft_model" in {source.source for stats in rounds for source in stats.draft_sources}
+    built.engine.close()
+
+
+def test_auto_ends_in_one_of_the_layouts(config: VerifierConfig) -> None:
+    built = build(config, drafter="auto")
+    assert built.layout.kind in ("actor", "local", "ngram")
+    assert {kind for kind, _ in built.layout.tokens_per_s} == {"actor", "local", "ngram"}
+    assert (built.client is not None) == (built.layout.kind == "actor")
+    built.engine.close()
+
+
+def test_more_threads_than_cores_are_told(config: VerifierConfig, caplog: pytest.LogCaptureFixture) -> None:
+    engine = replace(config.engine, num_threads=available_threads())
+    build(config, drafter="actor", engine=engine).engine.close()
+    assert f"{available_threads() + 1} threads on {available_threads()} cores" in caplog.text
+
+
+def test_a_draft_model_of_another_tokenizer_is_refused(config: VerifierConfig, tmp_path: Path) -> None:
+    folder = shutil.copytree(str(config.draft.model), tmp_path / "other")
+    about = json.loads((folder / "outrider_draft.json").read_text()) | {"tokenizer_hash": "0" * 64}
+    (folder / "outrider_draft.json").write_text(json.dumps(about))
+    with pytest.raises(LoadError, match="tokenizer"):
+        build(config, drafter="local", draft=replace(config.draft, model=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("card", "rates", "warns"),
+    [
+        ({}, (0.5, 0.6), False),
+        ({"acceptance_rate": 0.7, "table_hit_rate": 0}, (0.7, 0.0), False),
+        ({"acceptance_rate": 7, "table_hit_rate": "high"}, (0.5, 0.6), True),
+    ],
+)
+def test_the_card_tells_what_to_expect(
+    tmp_path: Path, card: dict[str, Any], rates: tuple[float, float], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "outrider_draft.json").write_text(json.dumps(card))
+    assert expected_rates(tmp_path) == rates
+    assert ("no share of 0 to 1" in caplog.text) == warns
+
+
+def test_d3_a_local_draft_model_is_part_of_the_memory_plan(
+    config: VerifierConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PlannedError(Exception):
+        pass
+
+    def load_parts(_: EngineConfig, draft: object) -> None:
+        planned.append(draft)
+        raise PlannedError
+
+    planned: list[object] = []
+    memory = DraftMemory(weights_bytes=1, kv_token_bytes=1, kv_cache_tokens=2048, workspace_bytes=1)
+    monkeypatch.setattr(engine_build, "draft_memory_bytes", lambda _, *, kv_cache_tokens: memory)
+    monkeypatch.setattr(engine_build, "load_parts", load_parts)
+    for kind in ("local", "auto", "actor", "ngram"):
+        with pytest.raises(PlannedError):
+            build(config, drafter=kind)
+    assert planned == [memory, memory, None, None]
