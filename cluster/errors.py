@@ -4,6 +4,7 @@ OutriderError
 ├── ConfigError            a setting is out of range; names field, value and allowed range
 ├── LoadError              a model folder or checkpoint is refused
 ├── EngineDeadError        the engine loop stopped; nothing can be served by this replica
+├── MalformedMessageError  bytes that are no message between verifier and drafter (in transport/codec.py)
 └── RequestError           one request cannot be served; carries HTTP status, param and code
     ├── InvalidRequestError    400
     ├── AuthenticationError    401
@@ -33,6 +34,23 @@ class ConfigError(OutriderError):
     def __init__(self, *, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, value, allowed
         super().__init__(f"{field} = {value!r} is not allowed: expected {allowed}")
+
+
+def check_range(field: str, value: float, low: int, high: int, *, kind: str = "an integer") -> None:
+    """Refuse a number out of range; NaN is out of every range.
+
+    Args:
+        field: name of the setting as the user writes it.
+        value: what was given.
+        low: lowest allowed value.
+        high: highest allowed value.
+        kind: what it is a number of, in words.
+
+    Raises:
+        ConfigError: it is out of range.
+    """
+    if not low <= value <= high:
+        raise ConfigError(field=field, value=value, allowed=f"{kind} from {low} to {high}")
 
 
 class LoadError(OutriderError):

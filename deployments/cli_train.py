@@ -29,7 +29,7 @@ train     a model of a few layers, begun from some of the target's, learns the t
 write     config.json, model.safetensors, outrider_draft.json and the model card, with figures from held-out text
 
 Ctrl-C stops; the same command goes on from there. Shards and checkpoint lie in OUTPUT/training and can be deleted
-afterwards. With the defaults the bundled target takes about two hours on two cores.
+afterwards. With the defaults the bundled target takes an estimated two hours on two cores.
 """
 _MEASURE = """\
 Run target and draft model on test questions and count what is accepted: 4 guesses in every round, at temperatures 0
