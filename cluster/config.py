@@ -1,11 +1,10 @@
 """Settings that the user gives: of one engine, and of the draft model. Nothing is read from the environment here."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, check_range
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 Numerics = Literal["auto", "invariant", "fast"]
@@ -61,16 +60,16 @@ class EngineConfig:
         _check_choice("dtype", self.dtype, get_args(Dtype))
         _check_choice("numerics", self.numerics, get_args(Numerics))
         _check_choice("drafter", self.drafter, get_args(DrafterName))
-        _check_range("num_threads", self.num_threads, 0, 1024)
-        _check_range("max_model_len", self.max_model_len, 0, 1 << 24)
-        _check_range("block_size", self.block_size, 32, 256)
+        check_range("num_threads", self.num_threads, 0, 1024)
+        check_range("max_model_len", self.max_model_len, 0, 1 << 24)
+        check_range("block_size", self.block_size, 32, 256)
         if self.block_size % 32:
             raise ConfigError(field="block_size", value=self.block_size, allowed="a multiple of 32")
-        _check_range("max_num_seqs", self.max_num_seqs, 1, 4096)
-        _check_range("max_num_batched_tokens", self.max_num_batched_tokens, 16, 1 << 20)
-        _check_range("prefill_chunk_tokens", self.prefill_chunk_tokens, 16, 1 << 20)
-        _check_range("num_speculative_tokens", self.num_speculative_tokens, 0, 64)
-        _check_range("kv_cache_tokens", self.kv_cache_tokens, 2 * self.block_size, 1 << 32)
+        check_range("max_num_seqs", self.max_num_seqs, 1, 4096)
+        check_range("max_num_batched_tokens", self.max_num_batched_tokens, 16, 1 << 20)
+        check_range("prefill_chunk_tokens", self.prefill_chunk_tokens, 16, 1 << 20)
+        check_range("num_speculative_tokens", self.num_speculative_tokens, 0, 64)
+        check_range("kv_cache_tokens", self.kv_cache_tokens, 2 * self.block_size, 1 << 32)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 field="max_num_batched_tokens",
@@ -111,25 +110,15 @@ class DraftConfig:
         """Refuse values out of range, naming field, value and range."""
         if self.model is not None and not self.model.strip():
             raise ConfigError(field="draft.model", value=self.model, allowed='"bundled", a folder, or null')
-        _check_range("draft.num_speculative_tokens", self.num_speculative_tokens, 1, 64)
-        _check_range("draft.max_fan_out", self.max_fan_out, 1, 64)
-        _check_range("draft.kv_cache_tokens", self.kv_cache_tokens, 256, 1 << 32)
-        _check_range("draft.max_model_len", self.max_model_len, 0, 1 << 24)
-        _check_range("draft.max_sequences", self.max_sequences, 1, 1 << 16)
-        _check_range("draft.num_threads", self.num_threads, 1, 1024)
-        _check_seconds("draft.draft_wait_s", self.draft_wait_s, 0.0, 1.0)
-        _check_seconds("draft.idle_timeout_s", self.idle_timeout_s, 1.0, 86_400.0)
-        _check_range("draft.port", self.port, 0, 65_535)
-
-
-def _check_seconds(field: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
-        raise ConfigError(field=field, value=value, allowed=f"seconds from {low:g} to {high:g}")
-
-
-def _check_range(field: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(field=field, value=value, allowed=f"an integer from {low} to {high}")
+        check_range("draft.num_speculative_tokens", self.num_speculative_tokens, 1, 64)
+        check_range("draft.max_fan_out", self.max_fan_out, 1, 64)
+        check_range("draft.kv_cache_tokens", self.kv_cache_tokens, 256, 1 << 32)
+        check_range("draft.max_model_len", self.max_model_len, 0, 1 << 24)
+        check_range("draft.max_sequences", self.max_sequences, 1, 1 << 16)
+        check_range("draft.num_threads", self.num_threads, 1, 1024)
+        check_range("draft.draft_wait_s", self.draft_wait_s, 0, 1, kind="seconds")
+        check_range("draft.idle_timeout_s", self.idle_timeout_s, 1, 86_400, kind="seconds")
+        check_range("draft.port", self.port, 0, 65_535)
 
 
 def _check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:

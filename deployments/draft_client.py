@@ -180,11 +180,14 @@ class DraftClient:
         """Take in what came and what has changed about the drafters."""
         for message in self._peers.receive(now_s):
             self._take(message, now_s)
-        self._peers.update(now_s, [f.number for f in self._by_number.values() if f.is_open])
+        self._peers.update(now_s, self._open_numbers)
         if self._peers.generation != self._generation:
             self._generation = self._peers.generation
             self._start_again()
         self._send_closes(now_s)
+
+    def _open_numbers(self) -> list[int]:
+        return [followed.number for followed in self._by_number.values() if followed.is_open]
 
     def _start_again(self) -> None:
         """Nothing that was told before is known on the other side now."""
@@ -270,7 +273,7 @@ class DraftClient:
             followed.lost(Missing.LENGTH, now_s)
             return False
         most = self._peers.max_sequences
-        if not followed.is_open and most is not None and sum(f.is_open for f in self._by_number.values()) >= most:
+        if not followed.is_open and most is not None and len(self._open_numbers()) >= most:
             followed.missing = Missing.QUARANTINED
             return False
         if not self._peers.send(followed.open_message(), now_s):

@@ -131,12 +131,12 @@ class DraftPeers:
             return []  # About sequences that it does not know any more.
         return found if self.welcome is not None else []
 
-    def update(self, now_s: float, open_sequences: Seq[int]) -> None:
+    def update(self, now_s: float, open_sequences: Callable[[], Seq[int]]) -> None:
         """Move on: another drafter, another opinion of this one.
 
         Args:
             now_s: clock time.
-            open_sequences: what this drafter follows, to tell it when it is left alone.
+            open_sequences: gives what this drafter follows, to tell it when it is left alone.
         """
         if self._link is not None:
             self._check_link(self._link, now_s)
@@ -192,7 +192,7 @@ class DraftPeers:
             self._count("unreachable", "no answer")
             self._drop_link()
 
-    def _check_health(self, link: DraftLink, now_s: float, open_sequences: Seq[int]) -> None:
+    def _check_health(self, link: DraftLink, now_s: float, open_sequences: Callable[[], Seq[int]]) -> None:
         if link.welcome is None:
             return
         was_paused = self._health.state is HealthState.PAUSED
@@ -202,8 +202,8 @@ class DraftPeers:
         self._count(change.value, self._health.evidence)
         if self._health.state is HealthState.PAUSED and not was_paused:
             self._bad_until_s[link.candidate.incarnation] = self._health.resumes_s
-            if open_sequences:
-                link.send(Close(sequences=tuple(open_sequences)), now_s)
+            if sequences := tuple(open_sequences()):
+                link.send(Close(sequences=sequences), now_s)
             link.rest()
             self._start_again()
         elif self._health.state is HealthState.PROBING:

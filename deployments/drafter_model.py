@@ -3,7 +3,6 @@
 import logging
 import secrets
 import time
-from pathlib import Path
 
 from cluster.clock import MonotonicClock
 from cluster.config import DraftConfig, EngineConfig
@@ -14,8 +13,7 @@ from cluster.engine.drafters.run_ahead import RunAhead
 from cluster.engine.drafters.run_ahead_state import RunAheadLimits
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer
-from cluster.engine.model_source import resolve_model
-from cluster.engine.startup import available_bytes
+from cluster.engine.startup import available_bytes, target_source
 
 _logger = logging.getLogger(__name__)
 
@@ -36,8 +34,7 @@ class DrafterModel:
     def __init__(self, engine: EngineConfig, draft: DraftConfig, *, on_gpu: bool) -> None:
         assert draft.model is not None
         self._draft, self._device = draft, None if on_gpu else "cpu"
-        cache_dir = Path(engine.cache_dir) if engine.cache_dir else None
-        self._target = resolve_model(engine.model, revision=engine.revision, cache_dir=cache_dir)
+        self._target = target_source(engine)
         self._tokenizer = load_tokenizer(self._target)
         self._config = load_config(self._target)
         self._model: DraftModel | None = None

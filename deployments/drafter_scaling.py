@@ -1,10 +1,9 @@
 """Settings by which Serve scales drafters; the policy itself is `deployments.drafter_policy`."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.errors import ConfigError
+from cluster.errors import check_range
 
 MAX_REPLICAS = 1024
 METRICS_INTERVAL_S = 2.0
@@ -40,10 +39,8 @@ class DrafterScaling:
         self._check("upscale_delay_s", 0, 86_400, "seconds")
         self._check("downscale_delay_s", 0, 86_400, "seconds")
 
-    def _check(self, name: str, low: float, high: float, kind: str) -> None:
-        value = getattr(self, name)
-        if not (math.isfinite(value) and low <= value <= high):
-            raise ConfigError(field=f"drafter_scaling.{name}", value=value, allowed=f"{kind} from {low:g} to {high:g}")
+    def _check(self, name: str, low: int, high: int, kind: str) -> None:
+        check_range(f"drafter_scaling.{name}", getattr(self, name), low, high, kind=kind)
 
     def serve_config(self) -> dict[str, Any]:
         """Serve's `autoscaling_config`."""

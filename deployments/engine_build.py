@@ -19,7 +19,6 @@ from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.engine import Engine
 from cluster.engine.model_checks import read_json
 from cluster.engine.model_runner import ModelRunner
-from cluster.engine.model_source import resolve_model
 from cluster.engine.probe import pass_seconds, pass_seconds_beside
 from cluster.engine.startup import EngineParts, available_threads, load_parts, measure_draft_cost, set_num_threads
 from cluster.messages import PROTOCOL_VERSION, Hello
@@ -187,9 +186,7 @@ def _threads(config: VerifierConfig, node: NodeShare) -> int:
 
 def _load_draft(config: VerifierConfig, parts: EngineParts) -> DraftModel:
     """The draft model in this process, on its own threads."""
-    engine, cache_dir = config.engine, Path(config.engine.cache_dir) if config.engine.cache_dir else None
-    source = resolve_model(engine.model, revision=engine.revision, cache_dir=cache_dir)
-    loaded = load_draft_model(_model_name(config), source, target_tokenizer=parts.tokenizer)
+    loaded = load_draft_model(_model_name(config), parts.source, target_tokenizer=parts.tokenizer)
     return build_draft_model(loaded, config.draft, eos_token_ids=parts.eos_token_ids)
 
 

@@ -1,6 +1,7 @@
 """A complete model in a few hundred kilobytes: random Llama weights, a byte-level BPE tokenizer, always the same."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from cluster.engine.drafters.draft_source import DRAFT_FILE
 from cluster.engine.drafters.vocab_check import vocabulary_hash
+from cluster.engine.native.runner import NativeRunner
+from cluster.engine.native.weights import build_native_model
 
 VOCAB_SIZE = 512
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -71,6 +74,40 @@ def build_config(*, tie_word_embeddings: bool = False) -> LlamaConfig:
         eos_token_id=EOS_TOKEN_ID,
         pad_token_id=0,
     )
+
+
+def random_llama(config: LlamaConfig, seed: int) -> LlamaForCausalLM:
+    """A Llama with random weights; the same seed gives the same ones."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+        model.eval()
+        return model
+
+
+def bf16_weights(model: LlamaForCausalLM) -> dict[str, torch.Tensor]:
+    """The model's weights by checkpoint name, in bf16."""
+    return {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
+
+
+def native_runner(
+    config: LlamaConfig,
+    weights: Mapping[str, torch.Tensor],
+    *,
+    num_blocks: int,
+    block_size: int,
+    max_model_len: int,
+) -> NativeRunner:
+    """The CPU kernels on one thread, with bf16 KV."""
+    native = build_native_model(
+        config,
+        weights,
+        num_kv_blocks=num_blocks,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        kv_dtype=torch.bfloat16,
+    )
+    return NativeRunner(native, num_kv_blocks=num_blocks, max_model_len=max_model_len, num_threads=1)
 
 
 def save_tiny_model(

@@ -109,7 +109,7 @@ def gumbel_at(seed: int, output_index: int, token_ids: Sequence[int]) -> Tensor:
     """
     ids_C = np.asarray(token_ids, dtype=np.int64)
     out_C = np.empty(ids_C.size, np.float32)
-    _gather(out_C, ids_C, *row_key(seed, output_index))
+    fill_gumbel(out_C, ids_C, seed, output_index)
     return torch.from_numpy(out_C)
 
 

@@ -36,12 +36,24 @@ class EngineParts:
         tokenizer: of the same model.
         eos_token_ids: ids that end a text.
         model_id: name under which it is served.
+        source: where the model lies.
     """
 
     runner: ModelRunner
     tokenizer: PreTrainedTokenizerBase
     eos_token_ids: frozenset[int]
     model_id: str
+    source: ModelSource
+
+
+def target_source(config: EngineConfig) -> ModelSource:
+    """Where the target lies; converts or downloads it when it is not there yet.
+
+    Raises:
+        LoadError: there is no such model, or it is refused.
+    """
+    cache_dir = Path(config.cache_dir) if config.cache_dir else None
+    return resolve_model(config.model, revision=config.revision, cache_dir=cache_dir)
 
 
 def load_parts(config: EngineConfig, draft: DraftMemory | None = None) -> EngineParts:
@@ -55,8 +67,7 @@ def load_parts(config: EngineConfig, draft: DraftMemory | None = None) -> Engine
         ConfigError: a setting does not fit the model or the machine.
         LoadError: the model is refused or damaged.
     """
-    cache_dir = Path(config.cache_dir) if config.cache_dir else None
-    source = resolve_model(config.model, revision=config.revision, cache_dir=cache_dir)
+    source = target_source(config)
     model_config = load_config(source)
     tokenizer = load_tokenizer(source)
     return EngineParts(
@@ -64,6 +75,7 @@ def load_parts(config: EngineConfig, draft: DraftMemory | None = None) -> Engine
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(source, model_config, tokenizer),
         model_id=source.model_id,
+        source=source,
     )
 
 

@@ -3,7 +3,6 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from cluster.clock import MonotonicClock
 from cluster.config import DraftConfig, EngineConfig
@@ -12,13 +11,13 @@ from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import draft_folder, load_draft_model
 from cluster.engine.engine import Engine
-from cluster.engine.model_source import resolve_model
 from cluster.engine.startup import available_threads, load_parts
-from cluster.errors import ConfigError
+from cluster.errors import check_range
 from cluster.training.acceptance import AcceptanceRun
 from cluster.training.acceptance_report import MeasureReport
 from cluster.training.coupling import compare_rules
 from cluster.training.questions import collect_questions
+from cluster.training.reporter import Reporter
 
 # A draft row is never counted as costing anything, so that every round drafts as many tokens as it may.
 _FREE = DraftCost(row_cost_ratio=0.0, round_cost_ratio=0.0)
@@ -59,20 +58,8 @@ class MeasureSettings:
     def __post_init__(self) -> None:
         """Refuse values out of range."""
         for field, value in (("--limit", self.limit), ("--max-tokens", self.max_tokens)):
-            if value is not None and not 1 <= value <= 1 << 20:
-                raise ConfigError(field=field, value=value, allowed="an integer from 1 to 1048576")
-
-
-class Reporter(Protocol):
-    """Hears how far a measurement is."""
-
-    def begin(self, phase: str, done: int, total: int) -> None:
-        """A phase of `total` texts begins."""
-        ...
-
-    def advance(self, num_texts: int, note: str = "") -> None:
-        """So many texts more."""
-        ...
+            if value is not None:
+                check_range(field, value, 1, 1 << 20)
 
 
 def measure(settings: MeasureSettings, reporter: Reporter) -> MeasureReport:
@@ -86,9 +73,8 @@ def measure(settings: MeasureSettings, reporter: Reporter) -> MeasureReport:
     questions = collect_questions(settings.spec_bench, settings.limit)
     folder = draft_folder(settings.draft)
     config = _engine_config(settings)
-    source = resolve_model(settings.target, revision=settings.revision, cache_dir=None)
     parts = load_parts(config)
-    loaded = load_draft_model(folder, source, target_tokenizer=parts.tokenizer)
+    loaded = load_draft_model(folder, parts.source, target_tokenizer=parts.tokenizer)
     draft_config = DraftConfig(kv_cache_tokens=_KV_CACHE_TOKENS, num_threads=config.num_threads)
     model = build_draft_model(loaded, draft_config, eos_token_ids=parts.eos_token_ids)
     drafter = DraftModelDrafter(model, max_draft_tokens=settings.num_speculative_tokens, cost=_FREE)

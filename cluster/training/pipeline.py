@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from cluster.training.distill import DistillConfig, Distiller, Progress
 from cluster.training.export import replace_file, write_draft_folder
 from cluster.training.generate import generate_texts
 from cluster.training.prompts import PromptWriter
+from cluster.training.reporter import Reporter
 from cluster.training.settings import TrainSettings, open_run
 from cluster.training.shards import ShardWriter, count_sources, shard_files
 from cluster.training.student import Student, starting_layers, student_config, training_device
@@ -34,18 +34,6 @@ _MAX_TEXT_TOKENS = 640
 _MAX_MODEL_LEN = 1024
 _HELD_OUT_SUFFIX = "-00000"
 _SHARD_FOLDER, _HEAD_FILE = "shards", "target_ids.npy"
-
-
-class Reporter(Protocol):
-    """Hears how far a run is."""
-
-    def begin(self, phase: str, done: int, total: int) -> None:
-        """A phase begins; `done` of its `total` tokens are there from an earlier run."""
-        ...
-
-    def advance(self, num_tokens: int, note: str = "") -> None:
-        """So many tokens more."""
-        ...
 
 
 class DraftTraining:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cluster.config import BUNDLED
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, check_range
 from cluster.training.corpus import check_text_file
 
 _MAX_SEED = (1 << 63) - 1
@@ -48,14 +48,14 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Refuse values out of range, naming field, value and range."""
-        _check_range("--num-generated-tokens", self.num_generated_tokens, 1, 1 << 40)
-        _check_range("--num-training-tokens", self.num_training_tokens, 1, 1 << 44)
-        _check_range("--num-layers", self.num_layers, 1, 1024)
-        _check_range("--head-tokens", self.head_tokens, 16, 1 << 24)
-        _check_range("--seed", self.seed, 0, _MAX_SEED)
-        _check_range("--threads", self.num_threads, 0, 1024)
-        _check_range("max_new_tokens", self.max_new_tokens, 2, 1 << 20)
-        _check_range("prompts_per_shard", self.prompts_per_shard, 1, 1 << 20)
+        check_range("--num-generated-tokens", self.num_generated_tokens, 1, 1 << 40)
+        check_range("--num-training-tokens", self.num_training_tokens, 1, 1 << 44)
+        check_range("--num-layers", self.num_layers, 1, 1024)
+        check_range("--head-tokens", self.head_tokens, 16, 1 << 24)
+        check_range("--seed", self.seed, 0, _MAX_SEED)
+        check_range("--threads", self.num_threads, 0, 1024)
+        check_range("max_new_tokens", self.max_new_tokens, 2, 1 << 20)
+        check_range("prompts_per_shard", self.prompts_per_shard, 1, 1 << 20)
         for path in self.text_files:
             check_text_file(path)
 
@@ -108,8 +108,3 @@ def _check_same(settings: TrainSettings, earlier: dict[str, object]) -> None:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _check_range(field: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(field=field, value=value, allowed=f"an integer from {low} to {high}")

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cluster.engine.model_input import ModelInput
+from cluster.engine.model_source import ModelSource
 from cluster.engine.startup import EngineParts
 from deployments import cli
 from tests.cluster.engine.engine_harness import tiny_runner, tokenizer
@@ -44,7 +45,11 @@ def prompts(tmp_path: Path) -> Path:
 
 def verify(monkeypatch: pytest.MonkeyPatch, prompts: Path, *options: str, fault: str | None = None) -> int:
     parts = EngineParts(
-        runner=Runner(fault), tokenizer=tokenizer(), eos_token_ids=frozenset([EOS_TOKEN_ID]), model_id="tiny"
+        runner=Runner(fault),
+        tokenizer=tokenizer(),
+        eos_token_ids=frozenset([EOS_TOKEN_ID]),
+        model_id="tiny",
+        source=ModelSource(folder=Path(), model_id="tiny"),
     )
     monkeypatch.setattr("cluster.engine.startup.load_parts", lambda config: parts)
     monkeypatch.setenv("COLUMNS", "120")

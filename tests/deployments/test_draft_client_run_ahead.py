@@ -1,7 +1,6 @@
 """Client, channel and a drafter that really runs ahead, in one process: the drafter works during the forward pass."""
 
 from collections.abc import Callable
-from functools import cache
 
 import pytest
 import torch
@@ -10,8 +9,6 @@ from cluster.clock import ManualClock
 from cluster.engine.drafters.draft_ahead import DraftModel
 from cluster.engine.drafters.run_ahead import RunAhead
 from cluster.engine.model_input import ModelInput
-from cluster.engine.native.runner import NativeRunner
-from cluster.engine.native.weights import build_native_model
 from cluster.messages import PROTOCOL_VERSION, Hello
 from cluster.transport.address import Address
 from cluster.transport.channel import PeerGone
@@ -21,34 +18,16 @@ from deployments.draft_client import DraftClient
 from deployments.pairing import Candidate
 from tests.cluster.engine.engine_harness import (
     BLOCK_SIZE,
-    MAX_MODEL_LEN,
     Result,
     make_engine,
     random_prompt,
     request,
     run_alone,
-    tiny_llama,
     tiny_runner,
 )
 from tests.tiny import EOS_TOKEN_ID, VOCAB_SIZE
 
 ROUND_S = 0.02
-
-
-@cache
-def draft_runner() -> NativeRunner:
-    """The target itself, as its own draft model: what it drafts is right."""
-    model = tiny_llama()
-    weights = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
-    native = build_native_model(
-        model.config,
-        weights,
-        num_kv_blocks=512,
-        block_size=BLOCK_SIZE,
-        max_model_len=MAX_MODEL_LEN,
-        kv_dtype=torch.bfloat16,
-    )
-    return NativeRunner(native, num_kv_blocks=512, max_model_len=MAX_MODEL_LEN, num_threads=1)
 
 
 class DuringForward:
@@ -92,7 +71,7 @@ class Pair:
     def start_drafter(self, incarnation: int) -> None:
         """A new one behind the same listener; the one before is forgotten with all that it knew."""
         self.ahead = RunAhead(
-            DraftModel(draft_runner(), eos_token_ids=frozenset({EOS_TOKEN_ID})),
+            DraftModel(tiny_runner(512), eos_token_ids=frozenset({EOS_TOKEN_ID})),
             clock=self.clock,
             incarnation=incarnation,
             tokenizer_hash="t",

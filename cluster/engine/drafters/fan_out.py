@@ -139,16 +139,6 @@ def plan(wants: Sequence[Want], *, time_s: float, cost: StepCost, limits: RowLim
     return _spread(wants, order[:best_rows], best_length)
 
 
-def value_of(wants: Sequence[Want], fan_outs: Sequence[FanOut]) -> float:
-    """Draft tokens that a plan gets accepted in the next round on average, all sequences together."""
-    total = 0.0
-    for want, fan_out in zip(map(_clamped, wants), fan_outs, strict=True):
-        chances = outcome_chances(want.acceptance, want.num_in_flight)
-        hits = sum(chance * hit_chance(num) for chance, num in zip(chances, fan_out.guesses, strict=True))
-        total += hits * expected_gain(want.acceptance, fan_out.num_tokens)
-    return total
-
-
 def _pass_rows(wants: Sequence[Want], length: int, time_s: float, cost: StepCost, limits: RowLimits) -> int:
     """Rows that a pass may have, all verifiers together, when the trunks and `length` draft tokens are to be in time.
 

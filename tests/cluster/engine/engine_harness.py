@@ -17,7 +17,6 @@ from cluster.engine.engine import Engine
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.native.runner import NativeRunner
-from cluster.engine.native.weights import build_native_model
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.types import (
@@ -31,7 +30,7 @@ from cluster.types import (
     StepStats,
     TokenLogprobs,
 )
-from tests.tiny import EOS_TOKEN_ID, VOCAB_SIZE, build_tokenizer
+from tests.tiny import EOS_TOKEN_ID, VOCAB_SIZE, bf16_weights, build_tokenizer, native_runner, random_llama
 
 BLOCK_SIZE, MAX_MODEL_LEN = 32, 512
 OFF = SpeculationParams(mode=SpeculationMode.OFF)
@@ -56,27 +55,20 @@ def tiny_llama() -> LlamaForCausalLM:
         initializer_range=0.15,
         architectures=["LlamaForCausalLM"],
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config)
-        model.eval()
-        return model
+    return random_llama(config, seed=0)
 
 
 @cache
 def tiny_runner(num_blocks: int) -> NativeRunner:
     """One runner for each pool size; engines that use it one after another do not see each other's KV."""
     model = tiny_llama()
-    weights = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
-    native = build_native_model(
+    return native_runner(
         model.config,
-        weights,
-        num_kv_blocks=num_blocks,
+        bf16_weights(model),
+        num_blocks=num_blocks,
         block_size=BLOCK_SIZE,
         max_model_len=MAX_MODEL_LEN,
-        kv_dtype=torch.bfloat16,
     )
-    return NativeRunner(native, num_kv_blocks=num_blocks, max_model_len=MAX_MODEL_LEN, num_threads=1)
 
 
 def make_engine(

@@ -14,9 +14,9 @@ from cluster.engine.drafters.draft_ahead import DraftJob, DraftModel
 from cluster.engine.logits_processors import GREEDY_TEMPERATURE, SamplingRow
 from cluster.engine.model_input import ModelInput
 from cluster.engine.native.runner import NativeRunner
-from cluster.engine.native.weights import build_native_model
 from cluster.engine.noise import gumbel
 from cluster.types import SamplingParams
+from tests.tiny import bf16_weights, native_runner, random_llama
 
 VOCAB, HIDDEN, BLOCK_SIZE, MAX_LEN = 160, 64, 32, 192
 EOS = frozenset({3})
@@ -40,27 +40,16 @@ def tiny_model() -> LlamaForCausalLM:
         initializer_range=0.25,
         architectures=["LlamaForCausalLM"],
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        model = LlamaForCausalLM(config)
-        model.eval()
-        return model
+    return random_llama(config, seed=5)
 
 
 def make_runner(*, num_blocks: int = 64, max_len: int = MAX_LEN, part: bool = False) -> NativeRunner:
-    model = tiny_model()
-    weights = {name: tensor.to(torch.bfloat16) for name, tensor in model.state_dict().items()}
+    weights = bf16_weights(tiny_model())
     if part:
         weights["lm_head.weight"] = weights["lm_head.weight"][torch.from_numpy(TARGET_IDS).long()]
-    native = build_native_model(
-        model.config,
-        weights,
-        num_kv_blocks=num_blocks,
-        block_size=BLOCK_SIZE,
-        max_model_len=max_len,
-        kv_dtype=torch.bfloat16,
+    return native_runner(
+        tiny_model().config, weights, num_blocks=num_blocks, block_size=BLOCK_SIZE, max_model_len=max_len
     )
-    return NativeRunner(native, num_kv_blocks=num_blocks, max_model_len=max_len, num_threads=1)
 
 
 def make_draft_model(

@@ -9,8 +9,6 @@ from cluster.engine.budget import Adaptation, DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.draft_ahead import DraftModel
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.native.runner import NativeRunner
-from cluster.engine.native.weights import build_native_model
 from cluster.engine.sequence import Sequence
 from cluster.types import SpeculationParams
 from tests.cluster.engine.engine_harness import (
@@ -23,6 +21,7 @@ from tests.cluster.engine.engine_harness import (
     run_alone,
     tiny_llama,
 )
+from tests.tiny import bf16_weights, native_runner
 
 FREE = DraftCost(row_cost_ratio=0.0, round_cost_ratio=0.0)
 SAMPLING: dict[str, dict[str, Any]] = {
@@ -43,19 +42,11 @@ SAMPLING: dict[str, dict[str, Any]] = {
 def make_model(*, spoilt: bool = False, max_len: int = MAX_MODEL_LEN, num_blocks: int = 64) -> DraftModel:
     """The target itself as the draft model, or a spoilt one that is right now and then."""
     target = tiny_llama()
-    weights = {name: tensor.to(torch.bfloat16) for name, tensor in target.state_dict().items()}
+    weights = bf16_weights(target)
     if spoilt:
         down = weights["model.layers.1.mlp.down_proj.weight"]
         weights["model.layers.1.mlp.down_proj.weight"] = torch.zeros_like(down)
-    native = build_native_model(
-        target.config,
-        weights,
-        num_kv_blocks=num_blocks,
-        block_size=BLOCK_SIZE,
-        max_model_len=max_len,
-        kv_dtype=torch.bfloat16,
-    )
-    runner = NativeRunner(native, num_kv_blocks=num_blocks, max_model_len=max_len, num_threads=1)
+    runner = native_runner(target.config, weights, num_blocks=num_blocks, block_size=BLOCK_SIZE, max_model_len=max_len)
     return DraftModel(runner, eos_token_ids=frozenset({2}))
 
 

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -6,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.engine.drafters.fan_out import (
+    MAX_ACCEPTANCE,
+    MIN_ACCEPTANCE,
     MISS_EXPONENT,
     FanOut,
     RowLimits,
@@ -15,7 +18,6 @@ from cluster.engine.drafters.fan_out import (
     hit_chance,
     outcome_chances,
     plan,
-    value_of,
 )
 from cluster.engine.drafters.step_cost import StepCost
 
@@ -175,6 +177,17 @@ def test_a_plan_keeps_every_limit(
         assert all(0 <= num <= max_fan_out for num in fan_out.guesses)
         assert fan_out.num_tokens <= item.num_tokens
         assert bool(fan_out.num_tokens) == bool(fan_out.num_branches)
+
+
+def value_of(wants: Sequence[Want], fan_outs: Sequence[FanOut]) -> float:
+    """Draft tokens that a plan gets accepted in the next round on average, all sequences together."""
+    total = 0.0
+    for want, fan_out in zip(wants, fan_outs, strict=True):
+        acceptance = min(max(want.acceptance, MIN_ACCEPTANCE), MAX_ACCEPTANCE)
+        chances = outcome_chances(acceptance, want.num_in_flight)
+        hits = sum(chance * hit_chance(num) for chance, num in zip(chances, fan_out.guesses, strict=True))
+        total += hits * expected_gain(acceptance, fan_out.num_tokens)
+    return total
 
 
 @given(rounds, costs, times, times)

@@ -1,5 +1,6 @@
 """The check passes a sound engine, proves that its scenarios happened, and sees targets that are not exact."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cluster.engine.lossless.prompts import Prompt
 from cluster.engine.lossless.report import Report
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_runner import ModelRunner
+from cluster.engine.model_source import ModelSource
 from cluster.engine.startup import EngineParts
 from cluster.errors import ConfigError
 from tests.cluster.engine.engine_harness import tiny_runner, tokenizer
@@ -56,6 +58,7 @@ def check_of(runner: ModelRunner | None = None, prompts: list[Prompt] = PROMPTS,
         tokenizer=tokenizer(),
         eos_token_ids=frozenset([EOS_TOKEN_ID]),
         model_id="tiny",
+        source=ModelSource(folder=Path(), model_id="tiny"),
     )
     return LosslessCheck(parts, EngineConfig(), prompts, **{"max_tokens": 20, "num_alone": 5, **options})
 
