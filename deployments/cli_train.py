@@ -64,7 +64,8 @@ def _add_draft_model(commands: "argparse._SubParsersAction[argparse.ArgumentPars
     counts = (
         ("--num-generated-tokens", 1_000_000, "tokens that the target writes"),
         ("--num-training-tokens", 8_000_000, "tokens to learn from, repetitions counted"),
-        ("--num-layers", 2, "layers of the draft model"),
+        ("--num-layers", 2, "layers of the draft model that are trained"),
+        ("--num-shared-layers", 4, "the target's first layers that stand before them as they are, and are not shipped"),
         ("--head-tokens", 8192, "tokens that it can guess"),
         ("--seed", 0, "of prompts, noise and order"),
     )
@@ -114,6 +115,7 @@ def run_draft_model(args: argparse.Namespace) -> int:
         num_generated_tokens=args.num_generated_tokens,
         num_training_tokens=args.num_training_tokens,
         num_layers=args.num_layers,
+        num_shared_layers=args.num_shared_layers,
         head_tokens=args.head_tokens,
         seed=args.seed,
         num_threads=args.threads,

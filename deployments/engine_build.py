@@ -201,8 +201,18 @@ def _local_drafter(
     )
 
 
-def _client(config: VerifierConfig, node: NodeShare, parts: EngineParts, cost: DraftCost, name: str) -> DraftClient:
-    draft = config.draft
+def build_client(
+    parts: EngineParts, config: DraftClientConfig, *, node_id: str, name: str, cost: DraftCost | None = None
+) -> DraftClient:
+    """A verifier's end towards drafter actors; it knows none yet.
+
+    Args:
+        parts: of the verifier's engine.
+        config: the client's.
+        node_id: the verifier's node.
+        name: of the verifier.
+        cost: of drafts in the verifier.
+    """
     return DraftClient(
         hello=Hello(
             version=PROTOCOL_VERSION,
@@ -211,16 +221,22 @@ def _client(config: VerifierConfig, node: NodeShare, parts: EngineParts, cost: D
             tokenizer_hash=vocabulary_hash(parts.tokenizer),
             name=name,
         ),
-        node_id=node.node_id,
-        connect=lambda address: connect(address, node.node_id),
+        node_id=node_id,
+        connect=lambda address: connect(address, node_id),
         vocab_size=parts.runner.vocab_size,
         clock=MonotonicClock(),
-        config=DraftClientConfig(
-            num_speculative_tokens=min(draft.num_speculative_tokens, config.engine.num_speculative_tokens),
-            draft_wait_s=draft.draft_wait_s,
-        ),
+        config=config,
         cost=cost,
     )
+
+
+def _client(config: VerifierConfig, node: NodeShare, parts: EngineParts, cost: DraftCost, name: str) -> DraftClient:
+    draft = config.draft
+    client = DraftClientConfig(
+        num_speculative_tokens=min(draft.num_speculative_tokens, config.engine.num_speculative_tokens),
+        draft_wait_s=draft.draft_wait_s,
+    )
+    return build_client(parts, client, node_id=node.node_id, name=name, cost=cost)
 
 
 def _beside_lookup(config: VerifierConfig, cost: DraftCost, drafter: Drafter) -> Drafter:

@@ -20,6 +20,7 @@ class TrainFacts:
     Attributes:
         target: id of the target.
         start_layers: the target's layers that its own started from.
+        num_shared_layers: the target's first layers that stand before them.
         num_columns: tokens that it can guess.
         vocab_size: of the target.
         num_parameters: trained ones.
@@ -35,6 +36,7 @@ class TrainFacts:
 
     target: str
     start_layers: tuple[int, ...]
+    num_shared_layers: int
     num_columns: int
     vocab_size: int
     num_parameters: int
@@ -51,17 +53,20 @@ class TrainFacts:
 def render_card(facts: TrainFacts) -> str:
     """The whole card, acceptance still open."""
     held_out = facts.held_out
-    layers = ", ".join(map(str, facts.start_layers))
+    layers = f"{len(facts.start_layers)}, started from layers {', '.join(map(str, facts.start_layers))} of the target"
+    num_shared = facts.num_shared_layers
     return f"""\
 # Draft model for {facts.target}
 
-A Llama of {len(facts.start_layers)} layers that guesses what {facts.target} writes next. On its own it is no use:
-embedding and head are the target's. The target checks its guesses, and alone decides on the text.
+A Llama of {num_shared + len(facts.start_layers)} layers that guesses what {facts.target} writes next. On its own it is
+no use: embedding, head and {num_shared} layers are the target's. The target checks its guesses, and alone decides on
+the text.
 
 | | |
 | --- | --- |
 | trained weights | {facts.num_parameters:,}, bfloat16, {facts.num_bytes / 1e6:.1f} MB |
-| layers | started from layers {layers} of the target |
+| layers of the target, as they are | the first {num_shared} |
+| trained layers behind them | {layers} |
 | head | {facts.num_columns:,} of the target's {facts.vocab_size:,} tokens, the likeliest in the training text |
 | licence | as the target's, from whose weights it was made |
 

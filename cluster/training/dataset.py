@@ -40,12 +40,16 @@ class Batch:
     """Texts side by side, padded on the right.
 
     Attributes:
+        indices: which texts these are, int64 [B].
+        lengths: of the texts, int64 [B].
         token_ids: int64 [B, L].
         rows: flat index b * L + l of each position whose next token is labelled, int64 [R].
         label_ids: int64 [R, C].
         label_probs: f32 [R, C].
     """
 
+    indices: Tensor
+    lengths: Tensor
     token_ids: Tensor
     rows: Tensor
     label_ids: Tensor
@@ -94,8 +98,9 @@ def head_vocabulary(texts: Sequence[LabelledText], size: int, vocab_size: int) -
     return np.sort(np.argsort(-mass_V, kind="stable")[:size]).astype(np.int32)
 
 
-def make_batch(texts: Sequence[LabelledText]) -> Batch:
-    """Pad `texts` to the longest of them."""
+def make_batch(all_texts: Sequence[LabelledText], indices: Sequence[int]) -> Batch:
+    """Pad the texts at `indices` to the longest of them."""
+    texts = [all_texts[index] for index in indices]
     length = max(len(text.token_ids) for text in texts)
     token_ids = np.zeros((len(texts), length), np.int64)
     rows = []
@@ -103,6 +108,8 @@ def make_batch(texts: Sequence[LabelledText]) -> Batch:
         token_ids[index, : len(text.token_ids)] = text.token_ids
         rows.append(index * length + np.arange(text.label_start - 1, len(text.token_ids) - 1))
     return Batch(
+        indices=torch.tensor(indices),
+        lengths=torch.tensor([len(text.token_ids) for text in texts]),
         token_ids=torch.from_numpy(token_ids),
         rows=torch.from_numpy(np.concatenate(rows)),
         label_ids=torch.from_numpy(np.concatenate([text.label_ids for text in texts]).astype(np.int64)),
@@ -122,4 +129,4 @@ def epoch_batches(texts: Sequence[LabelledText], tokens_per_batch: int, seed: in
         groups[-1].append(index)
     rng.shuffle(groups)
     for group in groups:
-        yield make_batch([texts[index] for index in group])
+        yield make_batch(texts, group)

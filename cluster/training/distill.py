@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from cluster.errors import LoadError
 from cluster.training.dataset import Batch, LabelledText, epoch_batches
@@ -27,6 +28,7 @@ class DistillConfig:
         learning_rate: at its highest; falls to 0 as a half cosine.
         seed: order of the texts.
         checkpoint_interval_s: time between two checkpoints.
+        max_kept_bytes: memory for what the shared layers made of the texts.
     """
 
     num_tokens: int
@@ -34,6 +36,7 @@ class DistillConfig:
     learning_rate: float = 2e-3
     seed: int = 0
     checkpoint_interval_s: float = 120.0
+    max_kept_bytes: int = 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,38 @@ class Progress:
     num_tokens: int = 0
     epoch: int = 0
     batch: int = 0
+
+
+class SharedStates:
+    """Keeps what the student's shared layers made of each text, so that they read it once and not in every epoch.
+
+    Args:
+        student: whose shared layers read.
+        max_bytes: of what is kept; texts beyond it are read again each time.
+    """
+
+    def __init__(self, student: Student, max_bytes: int) -> None:
+        self._student, self._num_free_bytes = student, max_bytes
+        self._kept: dict[int, Tensor] = {}
+
+    def of(self, batch: Batch) -> Tensor:
+        """What the shared layers make of a batch, f32 [B, L, H]."""
+        texts = zip(batch.indices.tolist(), batch.token_ids, batch.lengths.tolist(), strict=True)
+        states = [self._one(index, token_ids_L[:length]) for index, token_ids_L, length in texts]
+        # The longest text of a batch has no padding, so that this is as long as the batch.
+        return pad_sequence(states, batch_first=True).to(batch.token_ids.device, torch.float32)
+
+    def _one(self, index: int, token_ids_L: Tensor) -> Tensor:
+        """Of one text, bfloat16 [L, H]; read alone, so that its neighbours in a batch change no bit."""
+        kept_LH = self._kept.get(index)
+        if kept_LH is not None:
+            return kept_LH
+        hidden_LH = self._student.shared(token_ids_L[None])[0].to("cpu", torch.bfloat16)
+        num_bytes = hidden_LH.numel() * hidden_LH.element_size()
+        if num_bytes <= self._num_free_bytes:
+            self._num_free_bytes -= num_bytes
+            self._kept[index] = hidden_LH
+        return hidden_LH
 
 
 class Distiller:
@@ -104,12 +139,13 @@ class Distiller:
 
     def run(self, texts: Sequence[LabelledText], on_step: Callable[[Progress, float], object]) -> None:
         """Train until `is_done`; `on_step` hears of each step and its loss. The last checkpoint is of the end."""
+        states = SharedStates(self.student, self._config.max_kept_bytes)
         while not self.is_done:
             batches = epoch_batches(texts, self._config.tokens_per_batch, self._config.seed + self.progress.epoch)
             for index, batch in enumerate(batches):
                 if index < self.progress.batch:
                     continue
-                loss = self._step(batch)
+                loss = self._step(batch, states)
                 self.progress.batch = index + 1
                 on_step(self.progress, loss)
                 if time.monotonic() - self._saved_s > self._config.checkpoint_interval_s:
@@ -121,10 +157,13 @@ class Distiller:
                 self.progress.batch = 0
         self.save()
 
-    def _step(self, batch: Batch) -> float:
+    def _step(self, padded: Batch, states: SharedStates) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = self._config.learning_rate * self._schedule()
-        loss = self._loss(batch.to(self._device))
+        batch = padded.to(self._device)
+        # float32: without matrix units bf16 products are slower on a CPU.
+        logits_RV = self.student.own(states.of(batch), batch.rows)
+        loss = lumped_divergence(logits_RV, batch.label_ids, batch.label_probs, self._column_of)
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.student.parameters(), 1.0)
@@ -132,11 +171,6 @@ class Distiller:
         self.progress.num_steps += 1
         self.progress.num_tokens += batch.token_ids.numel()
         return float(loss.detach())
-
-    def _loss(self, batch: Batch) -> Tensor:
-        # float32: without matrix units bf16 products are slower on a CPU.
-        logits_RV = self.student(batch.token_ids, batch.rows)
-        return lumped_divergence(logits_RV, batch.label_ids, batch.label_probs, self._column_of)
 
     def _schedule(self) -> float:
         warm_up = min(1.0, (self.progress.num_steps + 1) / _WARM_UP_STEPS)

@@ -53,11 +53,12 @@ class DraftTraining:
         self._source = resolve_model(settings.target, revision=settings.revision, cache_dir=None)
         self._target = load_config(self._source)
         num_target_layers = self._target.num_hidden_layers
-        if settings.num_layers > num_target_layers:
-            allowed = f"at most {num_target_layers}, the layers of the target"
+        num_layers = settings.num_layers + settings.num_shared_layers
+        if num_layers > num_target_layers:
+            allowed = f"with --num-shared-layers at most {num_target_layers}, the layers of the target"
             raise ConfigError(field="--num-layers", value=settings.num_layers, allowed=allowed)
-        self._config = student_config(self._target, settings.num_layers)
-        self._start_layers = starting_layers(num_target_layers, settings.num_layers)
+        self._config = student_config(self._target, num_layers)
+        self._start_layers = starting_layers(num_target_layers, settings.num_layers, settings.num_shared_layers)
         open_run(settings)
         self._shards = settings.run_folder / _SHARD_FOLDER
         self._num_threads = settings.num_threads or available_threads()
@@ -166,6 +167,7 @@ class DraftTraining:
         return TrainFacts(
             target=self._source.model_id,
             start_layers=self._start_layers,
+            num_shared_layers=self._settings.num_shared_layers,
             num_columns=len(distiller.target_ids),
             vocab_size=self._target.vocab_size,
             num_parameters=num_parameters,
@@ -187,6 +189,7 @@ class DraftTraining:
             "tokenizer_hash": vocabulary_hash(load_tokenizer(self._source)),
             "embeddings": "target",
             "head": "target",
+            "shared_layers": self._settings.num_shared_layers,
             "acceptance_rate": round((held_out.same_top_ratio + held_out.overlap_ratio) / 2, 3),
             "held_out": {name: round(value, 4) for name, value in asdict(held_out).items()},
         }
@@ -201,6 +204,7 @@ def _command(settings: TrainSettings) -> str:
         ("--num-generated-tokens", settings.num_generated_tokens),
         ("--num-training-tokens", settings.num_training_tokens),
         ("--num-layers", settings.num_layers),
+        ("--num-shared-layers", settings.num_shared_layers),
         ("--head-tokens", settings.head_tokens),
         ("--seed", settings.seed),
     ):

@@ -25,7 +25,8 @@ class TrainSettings:
         text_files: further text to read from.
         num_generated_tokens: tokens that the target writes.
         num_training_tokens: tokens to learn from, repetitions and prompts counted.
-        num_layers: of the draft model.
+        num_layers: that the draft model has of its own.
+        num_shared_layers: the target's first layers that stand before them as they are.
         head_tokens: tokens that the draft model can guess; the whole vocabulary if it has no more.
         seed: of prompts, noise and order.
         num_threads: CPU threads; 0 takes the cores this process may use.
@@ -40,6 +41,7 @@ class TrainSettings:
     num_generated_tokens: int = 1_000_000
     num_training_tokens: int = 8_000_000
     num_layers: int = 2
+    num_shared_layers: int = 4
     head_tokens: int = 8192
     seed: int = 0
     num_threads: int = 0
@@ -51,6 +53,7 @@ class TrainSettings:
         check_range("--num-generated-tokens", self.num_generated_tokens, 1, 1 << 40)
         check_range("--num-training-tokens", self.num_training_tokens, 1, 1 << 44)
         check_range("--num-layers", self.num_layers, 1, 1024)
+        check_range("--num-shared-layers", self.num_shared_layers, 0, 1024)
         check_range("--head-tokens", self.head_tokens, 16, 1 << 24)
         check_range("--seed", self.seed, 0, _MAX_SEED)
         check_range("--threads", self.num_threads, 0, 1024)

@@ -2,12 +2,13 @@
 
 | folder | what it holds |
 | --- | --- |
-| with `outrider_draft.json` | layers of a Llama; embedding and head are its own or the target's, not shipped twice |
+| with `outrider_draft.json` | a Llama; embedding, first layers and head may be the target's, and are then not shipped |
 | without | a complete model with its own tokenizer, which must be the target's, id by id |
 
 `outrider_draft.json` holds `format` (1), `target` (the model's id), `tokenizer_hash` (`vocabulary_hash` of its
-tokenizer), `embeddings` and `head` ("target" or "own" each). A head over a part of the vocabulary comes with a tensor
-`target_ids`, int32: the token id of each of its rows, rising.
+tokenizer), `embeddings` and `head` ("target" or "own" each), and `shared_layers` (0 unless given): so many first
+layers are the target's first. A head over a part of the vocabulary comes with a tensor `target_ids`, int32: the token
+id of each of its rows, rising.
 
 Shapes: V vocabulary, C columns of the head.
 """
@@ -168,8 +169,9 @@ def _load_sharing(path: Path, about: Mapping[str, Any], target: ModelSource, dty
     own = _read(path, dtype)
     ids = own.pop(_TARGET_IDS, None)
     target_ids = None if ids is None else _check_target_ids(path, ids, config.vocab_size)
-    borrows = "target" in (about["embeddings"], about["head"])
-    lent = _read(target.folder, dtype, only={_EMBEDDING, _HEAD}) if borrows else {}
+    layers = _shared_layers(path, about, config.num_hidden_layers)
+    borrows = layers or "target" in (about["embeddings"], about["head"])
+    lent = _read(target.folder, dtype, (_EMBEDDING, _HEAD, *layers)) if borrows else {}
     num_columns = config.vocab_size if target_ids is None else len(target_ids)
     owner = lent if about["embeddings"] == "target" else own
     embedding = _matrix(owner, (_EMBEDDING,), config, {config.vocab_size}, path)
@@ -178,8 +180,17 @@ def _load_sharing(path: Path, about: Mapping[str, Any], target: ModelSource, dty
     head = _matrix(owner, (_HEAD, _EMBEDDING), config, {config.vocab_size, num_columns}, path)
     if target_ids is not None and len(head) != num_columns:
         head = head[torch.from_numpy(target_ids).long()]
-    weights = {**own, _EMBEDDING: embedding, _HEAD: head}
+    shared = {name: tensor for name, tensor in lent.items() if name.startswith(layers)}
+    weights = {**own, **shared, _EMBEDDING: embedding, _HEAD: head}
     return DraftWeights(config=config, weights=weights, target_ids=target_ids, folder=path)
+
+
+def _shared_layers(path: Path, about: Mapping[str, Any], num_layers: int) -> tuple[str, ...]:
+    """How the names of the tensors begin that are the target's."""
+    count = about.get("shared_layers", 0)
+    if type(count) is not int or not 0 <= count <= num_layers:
+        raise LoadError(f"{path / DRAFT_FILE}: shared_layers = {count!r} is no number from 0 to {num_layers}")
+    return tuple(f"model.layers.{layer}." for layer in range(count))
 
 
 def _matrix(
@@ -204,14 +215,14 @@ def _check_target_ids(path: Path, ids: Tensor, vocab_size: int) -> Int32:
     return target_ids
 
 
-def _read(folder: Path, dtype: torch.dtype, only: Collection[str] | None = None) -> dict[str, Tensor]:
-    """Tensors of a checkpoint, the floating-point ones in `dtype`."""
+def _read(folder: Path, dtype: torch.dtype, beginnings: tuple[str, ...] = ("",)) -> dict[str, Tensor]:
+    """Tensors of a checkpoint whose names begin so, the floating-point ones in `dtype`."""
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118  (not a mapping: it has no __iter__)
-                    if only is None or name in only:
+                    if name.startswith(beginnings):
                         tensor = file.get_tensor(name)
                         tensors[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
         except (SafetensorError, OSError) as error:

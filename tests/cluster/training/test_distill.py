@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GPTNeoXConfig, LlamaConfig
+from transformers import GPTNeoXConfig, LlamaConfig, LlamaModel
 
 from cluster.errors import LoadError
 from cluster.training.distill import DistillConfig, Distiller, HeldOut, Progress
@@ -55,8 +55,9 @@ def target_weights() -> dict[str, torch.Tensor]:
     }
 
 
-def student() -> Student:
-    return Student(student_config(target_config(), 2), target_weights(), starting_layers(4, 2), TARGET_IDS)
+def student(num_shared_layers: int = 1) -> Student:
+    config = student_config(target_config(), num_shared_layers + 2)
+    return Student(config, target_weights(), starting_layers(4, 2, num_shared_layers), TARGET_IDS)
 
 
 def distiller(folder: Path, **changes: Any) -> Distiller:
@@ -85,13 +86,37 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     assert after.overlap_ratio > before.overlap_ratio
 
 
-def test_embedding_and_head_stay_the_targets(tmp_path: Path) -> None:
+def test_embedding_shared_layers_and_head_stay_the_targets(tmp_path: Path) -> None:
     one = distiller(tmp_path)
     one.run(TEXTS, ignore)
     weights = target_weights()
     assert torch.equal(one.student.model.embed_tokens.weight, weights["model.embed_tokens.weight"])
     assert torch.equal(dict(one.student.named_buffers())["head_VH"], weights["lm_head.weight"][TARGET_IDS])
     assert not torch.equal(one.student.trained()["model.norm.weight"], weights["model.norm.weight"])
+    layers = one.student.model.state_dict()
+    assert all(
+        torch.equal(layers[name.removeprefix("model.")], weight)
+        for name, weight in weights.items()
+        if name.startswith("model.layers.0.")
+    )
+    assert not any(name.startswith("model.layers.0.") for name in one.student.trained())
+
+
+@pytest.mark.parametrize("max_kept_bytes", [0, 10_000], ids=["nothing", "some"])
+def test_what_of_the_shared_layers_is_kept_changes_no_weight(tmp_path: Path, max_kept_bytes: int) -> None:
+    all_kept, some_kept = distiller(tmp_path / "all"), distiller(tmp_path / "some", max_kept_bytes=max_kept_bytes)
+    all_kept.run(TEXTS, ignore)
+    some_kept.run(TEXTS, ignore)
+    assert same_tensors(all_kept.student.trained(), some_kept.student.trained())
+
+
+def test_a_student_is_a_llama(tmp_path: Path) -> None:
+    one = student()
+    reference = LlamaModel(one.config)
+    reference.load_state_dict(one.model.state_dict())
+    token_ids, rows = torch.arange(24).view(2, 12), torch.arange(24)
+    hidden = reference(input_ids=token_ids, use_cache=False).last_hidden_state.flatten(0, 1)
+    torch.testing.assert_close(one(token_ids, rows), hidden @ target_weights()["lm_head.weight"][TARGET_IDS].T)
 
 
 @pytest.mark.parametrize("stop_at", [1, 17, 31])
@@ -192,12 +217,28 @@ def test_evaluation_compares_likeliest_tokens_and_overlap_on_every_position(tmp_
     assert found.overlap_ratio == pytest.approx(overlap / count, rel=1e-4)
 
 
-def test_a_student_starts_from_the_first_and_the_middle_layer() -> None:
+def test_a_student_starts_from_layers_at_equal_distances() -> None:
     assert starting_layers(30, 2) == (0, 15)
     assert starting_layers(30, 1) == (0,)
     assert starting_layers(4, 4) == (0, 1, 2, 3)
-    weights, trained = target_weights(), student().trained()
+    weights, trained = target_weights(), student(0).trained()
     assert torch.equal(trained["model.layers.1.mlp.up_proj.weight"], weights["model.layers.2.mlp.up_proj.weight"])
+
+
+def test_behind_shared_layers_the_last_one_starts_from_the_targets_last() -> None:
+    assert starting_layers(30, 2, 4) == (16, 29)
+    assert starting_layers(30, 1, 6) == (29,)
+    assert starting_layers(4, 2, 2) == (2, 3)
+    weights, trained = target_weights(), student(1).trained()
+    assert torch.equal(trained["model.layers.2.mlp.up_proj.weight"], weights["model.layers.3.mlp.up_proj.weight"])
+
+
+def test_layers_that_are_not_llamas_are_trained_but_not_shared() -> None:
+    weights = target_weights()
+    weights |= {f"model.layers.{layer}.self_attn.q_norm.weight": torch.ones(16) for layer in range(4)}
+    Student(student_config(target_config(), 2), weights, starting_layers(4, 2), TARGET_IDS)
+    with pytest.raises(LoadError, match="--num-shared-layers 0"):
+        Student(student_config(target_config(), 2), weights, (3,), TARGET_IDS)
 
 
 def test_tensors_that_a_llama_has_no_place_for_are_left_out() -> None:

@@ -70,6 +70,10 @@ def test_the_first_shard_is_held_out_and_no_other(target: Path, trained: tuple[P
 def test_the_folder_loads_as_a_draft_model_and_drafts(target: Path, trained: tuple[Path, TrainFacts, Notes]) -> None:
     output, facts, _ = trained
     loaded = load_draft_model(output, ModelSource(folder=target, model_id="tiny-target"))
+    lent = load_file(target / "model.safetensors")
+    shared = [name for name in lent if name.startswith("model.layers.0.")]
+    assert shared
+    assert all(torch.equal(loaded.weights[name], lent[name].to(torch.bfloat16)) for name in shared)
     assert loaded.target_ids is not None
     assert len(loaded.target_ids) == facts.num_columns == 300
     model = build_draft_model(loaded, DraftConfig(kv_cache_tokens=1024), eos_token_ids=frozenset({EOS_TOKEN_ID}))
@@ -95,6 +99,7 @@ def test_files_hold_only_what_is_not_the_targets_in_bfloat16(trained: tuple[Path
     assert tensors.pop("target_ids").dtype == torch.int32
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
     assert not {"model.embed_tokens.weight", "lm_head.weight"} & tensors.keys()
+    assert {name.split(".")[2] for name in tensors if "layers" in name} == {"1", "2"}
     assert sum(tensor.numel() for tensor in tensors.values()) == facts.num_parameters
     about = json.loads((output / "outrider_draft.json").read_text())
     assert (about["format"], about["target"], about["head"]) == (1, "tiny-target", "target")
@@ -174,6 +179,7 @@ def test_more_layers_than_the_target_has_are_refused(target: Path, tmp_path: Pat
         ("num_generated_tokens", 0, "--num-generated-tokens"),
         ("num_training_tokens", -1, "--num-training-tokens"),
         ("num_layers", 0, "--num-layers"),
+        ("num_shared_layers", -1, "--num-shared-layers"),
         ("head_tokens", 1, "--head-tokens"),
         ("seed", -1, "--seed"),
         ("num_threads", -1, "--threads"),

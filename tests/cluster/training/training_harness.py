@@ -77,6 +77,7 @@ def tiny_settings(target: Path, output: Path, **changes: object) -> TrainSetting
         "num_generated_tokens": 3000,
         "num_training_tokens": 90_000,
         "num_layers": 2,
+        "num_shared_layers": 1,
         "head_tokens": 300,
         "num_threads": 1,
         "max_new_tokens": 24,

@@ -164,6 +164,8 @@ def test_another_tokenizer_hash_is_refused_naming_both(tmp_path: Path, target: M
     [
         ({"format": 2}, "format 2 is unknown"),
         ({"head": "theirs"}, "head = 'theirs' is neither"),
+        ({"shared_layers": 2}, "shared_layers = 2 is no number from 0 to 1"),
+        ({"shared_layers": "all"}, "shared_layers = 'all' is no number"),
     ],
 )
 def test_unknown_contents_are_refused(tmp_path: Path, target: ModelSource, about: dict[str, Any], message: str) -> None:
