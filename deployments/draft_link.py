@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from cluster.messages import PROTOCOL_VERSION, Hello, Lost, Message, Refusal, SequenceTable, Table, Welcome
 from cluster.transport.channel import Channel, Traffic
 from deployments.pairing import Candidate
@@ -15,6 +17,8 @@ DOUBT_INTERVAL_S = 0.1
 
 UNANSWERED_S = 2.0
 """A drafter that is asked and answers nothing for this long may have forgotten who we are."""
+
+_NO_EPOCH = -1
 
 
 class DraftLink:
@@ -122,7 +126,8 @@ class DraftLink:
         self.welcome = message
 
     def _tables(self, message: Table, now_s: float) -> Iterable[SequenceTable]:
-        if self.welcome is None or message.incarnation != self.welcome.incarnation:
-            self._introduce(now_s, is_due=True)
-            return ()
-        return message.sequences
+        if self.welcome is not None and message.incarnation == self.welcome.incarnation:
+            return message.sequences
+        self._introduce(now_s, is_due=True)
+        # Made by a drafter from before: no sequence ever has this epoch, so they count as stale.
+        return (replace(table, epoch=_NO_EPOCH) for table in message.sequences)

@@ -16,13 +16,16 @@ from cluster.types import DrafterStats
 from deployments.draft_follow import Missing
 from deployments.draft_health import Change, Health, HealthConfig, HealthState
 from deployments.draft_link import DraftLink
-from deployments.pairing import Candidate, choose
+from deployments.pairing import Candidate, choose, patience_s
 
 CHOICE_INTERVAL_S = 0.5
 """How often another drafter is looked for while there is none, or a bad one."""
 
-CONNECT_PAUSE_S = 5.0
-"""How long a drafter that could not be connected to is left alone."""
+ANSWER_PATIENCE_S = 5.0
+"""A drafter that was connected to and says nothing at all for this long is given up."""
+
+CONNECT_PAUSE_S = 2.0
+"""How long a drafter that could not be connected to, or did not answer, is left alone."""
 
 TRANSITIONS: tuple[str, ...] = (
     "connected", "welcomed", "restarted", "refused", "gone", "unreachable", *(change.value for change in Change),
@@ -70,6 +73,8 @@ class DraftPeers:
         self._bad_until_s: dict[int, float] = {}
         self._healths: dict[int, Health] = {}
         self._chosen_s = -math.inf
+        # Clock time since which another drafter has been better than the one in use.
+        self._better_since_s: float | None = None
         self._num_invalid = 0
         self._carried = Traffic()
 
@@ -136,13 +141,13 @@ class DraftPeers:
 
         Args:
             now_s: clock time.
-            open_sequences: gives what this drafter follows, to tell it when it is left alone.
+            open_sequences: gives what this drafter follows: to be told when it is left alone, or to be moved.
         """
         if self._link is not None:
             self._check_link(self._link, now_s)
         if self._link is not None:
             self._check_health(self._link, now_s, open_sequences)
-        self._choose(now_s)
+        self._choose(now_s, open_sequences)
 
     def record_lookup(self, result: LookupResult) -> None:
         """A sequence that had asked looked for its draft."""
@@ -187,7 +192,7 @@ class DraftPeers:
         elif link.welcome is not None and not self._is_welcome:
             self._is_welcome = True
             self._count("welcomed", f"drafts of {link.welcome.num_speculative_tokens} tokens")
-        elif link.welcome is None and now_s - link.last_heard_s > CONNECT_PAUSE_S:
+        elif link.welcome is None and now_s - link.last_heard_s > ANSWER_PATIENCE_S:
             self._bad_until_s[link.candidate.incarnation] = now_s + CONNECT_PAUSE_S
             self._count("unreachable", "no answer")
             self._drop_link()
@@ -210,7 +215,7 @@ class DraftPeers:
             link.introduce(now_s)
             self._start_again()
 
-    def _choose(self, now_s: float) -> None:
+    def _choose(self, now_s: float, open_sequences: Callable[[], Seq[int]]) -> None:
         """Look for a better drafter when the list changed, and now and then while there is none that works."""
         with self._lock:
             offered, self._offered = self._offered, None
@@ -219,8 +224,8 @@ class DraftPeers:
             known = {candidate.incarnation for candidate in offered}
             self._bad_until_s = {key: until_s for key, until_s in self._bad_until_s.items() if key in known}
             self._healths = {key: health for key, health in self._healths.items() if key in known}
-        is_idle = self._link is None or self._health.state is HealthState.PAUSED
-        if offered is None and not (is_idle and self._candidates and now_s - self._chosen_s >= CHOICE_INTERVAL_S):
+        is_looking = self._is_without_drafter or self._better_since_s is not None
+        if offered is None and not (is_looking and self._candidates and now_s - self._chosen_s >= CHOICE_INTERVAL_S):
             return
         self._chosen_s = now_s
         excluded = {key for key, until_s in self._bad_until_s.items() if until_s > now_s}
@@ -230,11 +235,29 @@ class DraftPeers:
             self._drop_link()
             current = None
         chosen = choose(
-            self._candidates, verifier=self._hello.name, node_id=self._node_id, current=current, excluded=excluded
+            self._candidates,
+            verifier=self._hello.name,
+            node_id=self._node_id,
+            current=current,
+            excluded=excluded,
+            num_own=len(open_sequences()),
         )
-        if chosen is not None and chosen.incarnation != current:
+        if chosen is None or chosen.incarnation == current:
+            self._better_since_s = None
+        elif self._may_move(now_s):
+            self._better_since_s = None
             self._drop_link()
             self._open_link(chosen, now_s)
+
+    @property
+    def _is_without_drafter(self) -> bool:
+        return self._link is None or self._health.state is HealthState.PAUSED
+
+    def _may_move(self, now_s: float) -> bool:
+        """True unless the drafter in use works, and another one has not been better for long."""
+        if self._better_since_s is None:
+            self._better_since_s = now_s
+        return self._is_without_drafter or now_s - self._better_since_s >= patience_s(self._hello.name)
 
     def _open_link(self, candidate: Candidate, now_s: float) -> None:
         try:

@@ -12,6 +12,7 @@ from deployments.discovery import DrafterRecord
 from deployments.drafter_core import DrafterCore
 from deployments.drafter_policy import BUSY_RATIO, LATE_RATIO
 from deployments.logs import configure_logging
+from deployments.pairing import coarse_load
 
 if TYPE_CHECKING:
     from cluster.engine.drafters.run_ahead import RunAhead
@@ -88,6 +89,11 @@ class DrafterReplica:
             max_sequences=self._max_sequences,
         )
         return record.to_json()
+
+    async def record_routing_stats(self) -> dict[str, int]:
+        """Its load, for verifiers that choose a drafter; coarse, since Serve tells all of them of each change."""
+        num_sequences = 0 if self._ahead is None else self._ahead.snapshot().num_sequences
+        return {"num_sequences": coarse_load(num_sequences, self._max_sequences)}
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What `drafter_policy` decides on."""

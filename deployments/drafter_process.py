@@ -69,7 +69,15 @@ def drafter_process(
     Raises:
         LoadError: it did not come up; its own words stand on standard error.
     """
-    settings = {"model": engine.model, "revision": engine.revision, "draft": asdict(draft), "cores": list(cores)}
+    # The socket's folder is this process's, so that nothing stays behind when the drafter is killed.
+    folder = tempfile.TemporaryDirectory(prefix="outrider-")
+    settings = {
+        "model": engine.model,
+        "revision": engine.revision,
+        "draft": asdict(draft),
+        "cores": list(cores),
+        "ipc_dir": folder.name,
+    }
     environment = os.environ | {"OMP_NUM_THREADS": str(draft.num_threads)}
     process = subprocess.Popen(
         [sys.executable, "-m", module],
@@ -97,6 +105,7 @@ def drafter_process(
             process.kill()
             process.wait()
         process.stdout.close()
+        folder.cleanup()
 
 
 def main(wrap: Callable[["RunAhead"], Ahead] = lambda ahead: ahead) -> Ahead:
@@ -115,24 +124,23 @@ def main(wrap: Callable[["RunAhead"], Ahead] = lambda ahead: ahead) -> Ahead:
     draft = DraftConfig(**settings["draft"])
     model = DrafterModel(EngineConfig(model=settings["model"], revision=settings["revision"]), draft, on_gpu=False)
     ahead = wrap(model.build())
-    with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
-        listener = ZmqListener(NODE_ID, host=None, ipc_dir=Path(folder))
-        core = DrafterCore(listener, lambda: ahead, release=model.release)
-        core.start()
-        record = DrafterRecord(
-            replica=f"drafter-{os.getpid()}",
-            node_id=NODE_ID,
-            incarnation=model.incarnation,
-            address=listener.address.to_json(),
-            model_id=model.model_id,
-            target=model.target_id,
-            tokenizer_hash=model.tokenizer_hash,
-            max_sequences=draft.max_sequences,
-        )
-        sys.stdout.write(json.dumps(record.to_json()) + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-        core.stop()
+    listener = ZmqListener(NODE_ID, host=None, ipc_dir=Path(settings["ipc_dir"]))
+    core = DrafterCore(listener, lambda: ahead, release=model.release)
+    core.start()
+    record = DrafterRecord(
+        replica=f"drafter-{os.getpid()}",
+        node_id=NODE_ID,
+        incarnation=model.incarnation,
+        address=listener.address.to_json(),
+        model_id=model.model_id,
+        target=model.target_id,
+        tokenizer_hash=model.tokenizer_hash,
+        max_sequences=draft.max_sequences,
+    )
+    sys.stdout.write(json.dumps(record.to_json()) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    core.stop()
     return ahead
 
 

@@ -12,7 +12,8 @@ class DrafterRouter(FIFOMixin, RequestRouter):
     """Routes calls to any drafter, and publishes their metadata in this process.
 
     Serve pushes each change of the running replicas to every handle's router, with what the replicas returned from
-    `record_replica_metadata`. Nothing is polled, and a replaced replica is known here as soon as it runs.
+    `record_replica_metadata`, and their load from `record_routing_stats`. Nothing is polled here, and a replaced
+    replica is known as soon as it runs.
     """
 
     async def choose_replicas(
@@ -22,9 +23,9 @@ class DrafterRouter(FIFOMixin, RequestRouter):
         return [candidate_replicas]
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Serve's notice that the running replicas changed."""
+        """Serve's notice that the running replicas, or their loads, changed."""
         super().update_replicas(replicas)
         from deployments.discovery import BOARD
 
-        metadata: list[dict[str, Any]] = [replica.replica_metadata for replica in replicas]
-        BOARD.publish(metadata)
+        published: list[dict[str, Any]] = [{**each.replica_metadata, **each.routing_stats} for each in replicas]
+        BOARD.publish(published)

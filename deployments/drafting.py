@@ -36,6 +36,7 @@ class Drafting:
     def __init__(self, config: "VerifierConfig", node: NodeShare, *, name: str) -> None:
         self._config, self._node, self._name = config, node, name
         self._built: BuiltEngine | None = None
+        self._replicas: tuple[str, ...] | None = None
 
     @property
     def layout(self) -> Layout:
@@ -65,7 +66,10 @@ class Drafting:
         """The drafter actors that run now."""
         from deployments.pairing import candidates_of
 
-        _logger.info("drafters: %s", ", ".join(record.replica for record in records) or "none")
+        replicas = tuple(record.replica for record in records)
+        if replicas != self._replicas:
+            self._replicas = replicas
+            _logger.info("drafters: %s", ", ".join(replicas) or "none")
         if self._built is not None and self._built.client is not None:
             self._built.client.set_peers(candidates_of(records))
 

@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.benchmarks.bench import BENCHMARKS
+from tests.benchmarks.bench import BENCHMARKS, TAKES_MODELS
 from tests.benchmarks.environment import ROOT
 from tests.benchmarks.measure import Rounds, Summary, interleave, median_interval
 from tests.benchmarks.report import Limit
@@ -56,7 +57,7 @@ def test_a_limit_is_met_on_its_own_side_only(value: float, at_most: bool, at_lea
 @pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.usefixtures("bundled_source")
-@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in SERVES])
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in SERVES + TAKES_MODELS])
 def test_every_benchmark_runs_and_ends_with_one_json_line(name: str) -> None:
     check_quick_run(name)
 
@@ -69,8 +70,18 @@ def test_the_benchmark_of_the_server_runs(name: str) -> None:
     check_quick_run(name)
 
 
-def check_quick_run(name: str) -> None:
-    command = (sys.executable, "-m", "tests.benchmarks.bench", "--quick", name)
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.parametrize("name", TAKES_MODELS)
+def test_a_benchmark_of_two_models_runs_with_those_that_are_named(
+    name: str, tiny_model_dir: Path, tiny_draft_dir: Path
+) -> None:
+    answer = check_quick_run(name, "--model", str(tiny_model_dir), "--draft", str(tiny_draft_dir))
+    assert answer["model"] == f"{tiny_model_dir.name}, draft model {tiny_draft_dir}"
+
+
+def check_quick_run(name: str, *options: str) -> dict[str, Any]:
+    command = (sys.executable, "-m", "tests.benchmarks.bench", "--quick", name, *options)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -81,3 +92,5 @@ def check_quick_run(name: str) -> None:
     for row in answer["rows"]:
         assert 0 < row["p25"] <= row["p50"] <= row["p90"] <= row["p99"], row
         assert row["name"] in done.stdout
+    found: dict[str, Any] = answer
+    return found

@@ -32,8 +32,8 @@ class DistillConfig:
     """
 
     num_tokens: int
-    tokens_per_batch: int = 2048
-    learning_rate: float = 2e-3
+    tokens_per_batch: int = 1024
+    learning_rate: float = 1e-3
     seed: int = 0
     checkpoint_interval_s: float = 120.0
     max_kept_bytes: int = 4 << 30

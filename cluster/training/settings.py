@@ -38,8 +38,8 @@ class TrainSettings:
     target: str = BUNDLED
     revision: str | None = None
     text_files: tuple[Path, ...] = ()
-    num_generated_tokens: int = 1_000_000
-    num_training_tokens: int = 8_000_000
+    num_generated_tokens: int = 1_700_000
+    num_training_tokens: int = 8_500_000
     num_layers: int = 2
     num_shared_layers: int = 4
     head_tokens: int = 8192

@@ -8,12 +8,14 @@ import datetime
 import multiprocessing
 import shlex
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
 
+from cluster.config import BUNDLED
 from tests.benchmarks.environment import load_average, read_environment
 from tests.benchmarks.measure import progress
 from tests.benchmarks.report import Answer, json_line, markdown, print_answer
@@ -31,8 +33,12 @@ BENCHMARKS = (
     "sampler_cost",
     "channel",
     "start_up",
+    "run_ahead",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""
+
+TAKES_MODELS = ("run_ahead",)
+"""Those whose `measure` also takes `model` and `draft`."""
 
 RESULTS = Path(__file__).parent / "results"
 _TABLE_WIDTH = 120
@@ -47,7 +53,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
     for name in names:
         progress(f"{name} ...")
-        answers[name] = _run_alone(name, quick=args.quick)
+        models = {"model": args.model, "draft": args.draft} if name in TAKES_MODELS else {}
+        answers[name] = _run_alone(name, quick=args.quick, models=models)
         print_answer(name, answers[name], console)
     environment = read_environment(load_before)
     if not environment.was_idle:
@@ -63,14 +70,14 @@ def main() -> int:
     return 0
 
 
-def _run_alone(name: str, *, quick: bool) -> Answer:
+def _run_alone(name: str, *, quick: bool, models: Mapping[str, str]) -> Answer:
     """Measure in a process of its own: no benchmark inherits another's threads, heap or compiled code."""
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measure, name, quick).result()
+        return pool.submit(_measure, name, quick, models).result()
 
 
-def _measure(name: str, quick: bool) -> Answer:
-    answer: Answer = import_module(f"tests.benchmarks.{name}").measure(quick=quick)
+def _measure(name: str, quick: bool, models: Mapping[str, str]) -> Answer:
+    answer: Answer = import_module(f"tests.benchmarks.{name}").measure(quick=quick, **models)
     return answer
 
 
@@ -80,6 +87,11 @@ def _parse_args() -> argparse.Namespace:
         "names", nargs="*", metavar="NAME", help=f"which to run (default: all): {', '.join(BENCHMARKS)}"
     )
     parser.add_argument("--quick", action="store_true", help="tiny counts: shows that the code runs, measures nothing")
+    takers = ", ".join(TAKES_MODELS)
+    parser.add_argument("--model", default=BUNDLED, metavar="FOLDER", help=f"target of {takers} (default: bundled)")
+    parser.add_argument(
+        "--draft", default=BUNDLED, metavar="FOLDER", help=f"draft model of {takers} (default: bundled)"
+    )
     parser.add_argument("--save", metavar="LABEL", help="also write results/DATE-LABEL.md")
     args = parser.parse_args()
     if unknown := set(args.names) - set(BENCHMARKS):

@@ -12,7 +12,7 @@ from rich.table import Table
 from tests.benchmarks.environment import Environment
 from tests.benchmarks.measure import Rounds, Summary, median_interval
 
-Unit = Literal["s", "tokens/s"]
+Unit = Literal["s", "tokens/s", "tokens", "ratio"]
 
 _COLUMNS = ("variant", "n", "p25", "p50", "p75", "p90", "p99", "unit")
 _SHOWN_IN_MS_BELOW_S = 1.0
@@ -30,6 +30,11 @@ class Row:
     def of(cls, name: str, rounds: Rounds, unit: Unit = "s") -> Self:
         """The variant of that name in `rounds`."""
         return cls(name=name, unit=unit, summary=Summary.of(rounds.samples(name)))
+
+    @classmethod
+    def scaled(cls, name: str, samples: Sequence[float], factor: float, unit: Unit) -> Self:
+        """A row of its own for samples times `factor`."""
+        return cls(name=name, unit=unit, summary=Summary.of([factor * sample for sample in samples]))
 
     def cells(self) -> tuple[str, ...]:
         """Text of one table row; times are written in ms where they are short."""

@@ -112,9 +112,9 @@ def test_another_target_without_a_draft_model_is_served_with_prompt_lookup() -> 
 def test_the_bundled_target_takes_the_bundled_draft_model_where_it_is_shipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("deployments.app.BUNDLED_DRAFT_FOLDER", tmp_path)
+    monkeypatch.setattr("cluster.config.BUNDLED_DRAFT_FOLDER", tmp_path)
     assert (AppArgs().draft_model, AppArgs().effective_drafter) == ("bundled", "auto")
-    monkeypatch.setattr("deployments.app.BUNDLED_DRAFT_FOLDER", tmp_path / "missing")
+    monkeypatch.setattr("cluster.config.BUNDLED_DRAFT_FOLDER", tmp_path / "missing")
     assert (AppArgs().draft_model, AppArgs().effective_drafter) == (None, "ngram")
 
 

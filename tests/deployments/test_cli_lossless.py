@@ -1,3 +1,4 @@
+import argparse
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import torch
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_source import ModelSource
 from cluster.engine.startup import EngineParts
-from deployments import cli
+from deployments import cli, cli_lossless
 from tests.cluster.engine.engine_harness import tiny_runner, tokenizer
 from tests.tiny import EOS_TOKEN_ID
 
@@ -27,7 +28,7 @@ class Runner:
 
     def forward(self, batch: ModelInput) -> torch.Tensor:
         self._num_passes += 1
-        if self._fault == "interrupt" and self._num_passes > 150:
+        if self._fault == "interrupt" and self._num_passes > 300:
             raise KeyboardInterrupt
         logits_NV = self._runner.forward(batch)
         return logits_NV.flip(1) if self._fault == "batch" and len(batch.block_tables) > 1 else logits_NV
@@ -51,9 +52,11 @@ def verify(monkeypatch: pytest.MonkeyPatch, prompts: Path, *options: str, fault:
         model_id="tiny",
         source=ModelSource(folder=Path(), model_id="tiny"),
     )
-    monkeypatch.setattr("cluster.engine.startup.load_parts", lambda config: parts)
+    monkeypatch.setattr("cluster.engine.startup.load_parts", lambda config, memory: parts)
+    monkeypatch.setattr("cluster.config.BUNDLED_DRAFT_FOLDER", Path("/nothing/here"))
     monkeypatch.setenv("COLUMNS", "120")
-    return cli.main(["verify-lossless", "--prompts", str(prompts), "--num-prompts", "2", "--max-tokens", "8", *options])
+    settings = ["--prompts", str(prompts), "--num-prompts", "2", "--max-tokens", "24"]
+    return cli.main(["verify-lossless", *settings, *options])
 
 
 def test_identical_tokens_end_with_status_0_and_a_table(
@@ -101,3 +104,54 @@ def test_a_wrong_argument_is_named(prompts: Path, capsys: pytest.CaptureFixture[
     assert "--prompts" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["verify-lossless", "--max-tokens", "0"])
+
+
+def test_without_a_draft_model_a_line_says_what_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts, "--json") == 0
+    captured = capsys.readouterr()
+    assert "drafter actor and draft model are left out" in captured.err
+    assert not any(name.startswith("draft") for name in json.loads(captured.out)["scenarios"])
+
+
+def test_a_run_in_which_nothing_was_drafted_does_not_pass_for_a_proof(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts, "--max-tokens", "1") == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "identical (100 %), but that proves too little (nothing was drafted in n-gram K=1, batch / n-gram" in shown
+    assert "/ off, batch" not in shown
+
+
+def test_a_difference_counts_for_more_than_missing_drafts(monkeypatch: pytest.MonkeyPatch, prompts: Path) -> None:
+    assert verify(monkeypatch, prompts, "--max-tokens", "2", fault="batch") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "bundled"),
+        (["--model", "some/other", "--revision", "x"], None),
+        (["--draft-model", "bundled", "--model", "some/other"], "bundled"),
+    ],
+)
+def test_the_bundled_draft_model_is_taken_beside_the_bundled_target(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], expected: str | None
+) -> None:
+    monkeypatch.setattr("cluster.config.BUNDLED_DRAFT_FOLDER", tmp_path)
+    parser = argparse.ArgumentParser()
+    cli_lossless.add_parser(parser.add_subparsers())
+    config = cli_lossless._draft_config(parser.parse_args(["verify-lossless", *options]))
+    assert (config.model if config else None) == expected
+
+
+@pytest.mark.parametrize("name", ["/nothing/here", "bundled"])
+def test_a_draft_model_that_is_not_there_is_refused_before_the_target_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setattr("cluster.engine.drafters.draft_source.BUNDLED_DRAFT_FOLDER", Path("/nothing/here"))
+    assert verify(monkeypatch, prompts, "--draft-model", name) == 2
+    captured = capsys.readouterr()
+    assert captured.err.strip().endswith(f"outrider: draft model {name!r}: /nothing/here is not a folder")
+    assert captured.out == ""

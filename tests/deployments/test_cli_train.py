@@ -8,8 +8,8 @@ from cluster.training.pipeline import DraftTraining
 from deployments import cli
 from tests.cluster.training.training_harness import save_draft, save_target, write_spec_bench
 
-SMALL = ("--num-generated-tokens", "500", "--num-training-tokens", "8000", "--head-tokens", "200", "--threads", "1")
-SMALL += ("--num-shared-layers", "1")
+SMALL = ("--num-generated-tokens", "500", "--num-training-tokens", "8000", "--head-tokens", "200", "--threads", "1",
+         "--num-shared-layers", "1")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,9 +44,23 @@ def test_a_record_survives_serves_metadata() -> None:
     assert record_from_json(record().to_json()) == record()
 
 
+def test_a_load_comes_beside_the_metadata_and_may_be_missing() -> None:
+    metadata = record().to_json()
+    del metadata["num_sequences"]
+    assert record_from_json(metadata) == record()
+    assert record_from_json({**metadata, "num_sequences": 3}) == replace(record(), num_sequences=3)
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"replica": None}, {"incarnation": "1"}, {"address": "tcp://x"}, {"address": {"tcp": 7}}, {"max_sequences": 1.0}],
+    [
+        {"replica": None},
+        {"num_sequences": "3"},
+        {"incarnation": "1"},
+        {"address": "tcp://x"},
+        {"address": {"tcp": 7}},
+        {"max_sequences": 1.0},
+    ],
 )
 def test_metadata_of_another_kind_is_no_drafter(change: dict[str, Any]) -> None:
     assert record_from_json(record().to_json() | change) is None

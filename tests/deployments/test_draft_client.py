@@ -224,6 +224,7 @@ def test_no_fault_changes_the_text_or_stops_a_round(many: dict[str, Result], fau
         ("wrong drafts behind right tokens", "wrong"),
         ("tables of another epoch", "late"),
         ("tables of another length", "late"),
+        ("tables of an old incarnation", "late"),
     ],
 )
 def test_b12_a_useless_drafter_is_left_alone_and_the_counters_say_why(
@@ -244,6 +245,14 @@ def test_b12_a_useless_drafter_is_left_alone_and_the_counters_say_why(
     assert stats.fallbacks["quarantined"] > 100
     rounds_while_paused = setup.drafter.count(Round)
     assert rounds_while_paused < len(setup.steps)
+
+
+def test_tables_of_an_old_incarnation_count_as_stale(few: dict[str, Result]) -> None:
+    setup = Setup(FEW, plain=few)
+    setup.drafter.edit = old_incarnation
+    lookups = setup.serve().lookups
+    assert lookups["stale"] > 10
+    assert lookups["stale"] + lookups["none"] == sum(lookups.values())
 
 
 def test_a_late_drafter_still_serves_what_is_left_of_its_paths(few: dict[str, Result]) -> None:
@@ -457,6 +466,7 @@ def test_a_lost_sequence_that_is_too_long_is_never_opened_again(few: dict[str, R
     stats = setup.serve([FEW[0]])
     assert setup.drafter.count(Open) == 1
     assert stats.fallbacks["length"] > 30
+    assert not setup.drafter.opened, "it remembers the sequence until it is told of its end"
 
 
 def test_a_full_queue_loses_no_token_of_what_the_drafter_must_know(few: dict[str, Result]) -> None:

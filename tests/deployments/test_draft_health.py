@@ -89,7 +89,7 @@ def test_pauses_double_up_to_the_longest_and_good_probes_end_them() -> None:
         assert health.update(health.resumes_s - 0.01, health.resumes_s) is None
         now_s = health.resumes_s
         assert probe(health, now_s, is_good=False) is Change.PROBE_FAILED
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert pauses == [1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     assert probe(health, health.resumes_s, is_good=True) is Change.RECOVERED
     assert health.max_sequences is None
 
@@ -148,8 +148,18 @@ def test_silence_ends_when_the_drafter_speaks_however_long_the_pause_should_be()
 def test_a_pause_for_another_reason_is_not_ended_by_a_silent_drafter() -> None:
     health = Health(HealthConfig())
     fed(health, *[MISS] * 64)
-    assert health.update(60.0, 0.0) is None
-    assert health.update(60.0, 59.5) is Change.PROBING
+    assert health.update(60.0, 0.0) is Change.SILENT
+    assert health.update(61.0, 0.0) is None
+    assert health.update(61.0, 60.5) is Change.PROBING
+
+
+def test_a_drafter_that_falls_silent_while_it_is_left_alone_is_tried_as_soon_as_it_speaks() -> None:
+    health = Health(HealthConfig(first_pause_s=30.0, longest_pause_s=60.0))
+    fed(health, *[NONE] * 64)
+    assert health.update(1.4, 0.0) is None
+    assert health.update(1.6, 0.0) is Change.SILENT
+    assert health.state is HealthState.PAUSED and health.resumes_s == 30.0
+    assert health.update(5.0, 4.9) is Change.PROBING
 
 
 @pytest.mark.parametrize(

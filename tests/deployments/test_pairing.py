@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from cluster.transport.address import Address
 from deployments.discovery import DrafterRecord
-from deployments.pairing import Candidate, candidates_of, choose
+from deployments.pairing import Candidate, candidates_of, choose, coarse_load
 
 
 def candidate(number: int, *, node_id: str = "here", num_sequences: int = 0, max_sequences: int = 100) -> Candidate:
@@ -55,6 +55,23 @@ def test_a_drafter_is_kept_unless_another_one_is_clearly_better() -> None:
     assert chosen(current, other, current=1, excluded=(1,)) == 2
 
 
+def test_what_a_verifier_would_bring_along_counts_where_it_would_go() -> None:
+    drafters = [candidate(1, num_sequences=60), candidate(2)]
+
+    def after(num_own: int) -> int | None:
+        found = choose(drafters, verifier="v", node_id="here", current=1, num_own=num_own)
+        return found.incarnation if found else None
+
+    assert after(10) == 2
+    assert after(60) == 1, "it would be as full there"
+
+
+def test_a_coarse_load_is_full_when_the_drafter_is_full_and_not_before() -> None:
+    assert [coarse_load(number, 256) for number in (0, 15, 16, 31, 255, 256)] == [0, 0, 16, 16, 240, 256]
+    assert [coarse_load(number, 100) for number in (99, 100)] == [96, 100]
+    assert [coarse_load(number, 4) for number in range(5)] == [0, 1, 2, 3, 4]
+
+
 def test_a_drafter_started_anew_is_not_the_current_one() -> None:
     assert chosen(replace(candidate(1), incarnation=9), current=1) == 9
 
@@ -83,5 +100,6 @@ def test_published_drafters_with_a_broken_address_are_left_out() -> None:
         tokenizer_hash="h",
         max_sequences=8,
     )
+    assert candidates_of([replace(good, num_sequences=5)])[0].num_sequences == 5
     found = candidates_of([good, replace(good, address={"tcp": "tcp://1.2.3.4:5"})])
     assert [(each.replica, each.address.tcp, each.max_sequences) for each in found] == [("d1", "tcp://1.2.3.4:5", 8)]

@@ -56,13 +56,13 @@ class SequenceBook:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences followed."""
-        return sum(len(peer.sequences) for peer in self.peers.values())
+        """Sequences followed. May be read from any thread, as the counters may."""
+        return sum(len(peer.sequences) for peer in self._peers_now())
 
     @property
     def counters(self) -> Counters:
         """Totals, verifiers that are gone included."""
-        return sum((peer.counters for peer in self.peers.values()), self._departed)
+        return sum((peer.counters for peer in self._peers_now()), self._departed)
 
     def peer(self, peer_id: bytes) -> Peer:
         """The verifier, noted as here."""
@@ -72,7 +72,7 @@ class SequenceBook:
         """The verifiers that are here."""
         return tuple(
             PeerSnapshot(name=peer.name, num_sequences=len(peer.sequences), counters=peer.counters + Counters())
-            for peer in self.peers.values()
+            for peer in self._peers_now()
         )
 
     def open(self, peer_id: bytes, message: Open) -> Followed | Reason:
@@ -162,6 +162,10 @@ class SequenceBook:
             job = task.job
             assert self.peers[peer_id].sequences[sequence_id].sequence is job.sequence, "a task without its sequence"
             assert job.sequence.job is job and not job.is_done, "a task that nothing is left to do of"
+
+    def _peers_now(self) -> tuple[Peer, ...]:
+        """The verifiers in one go: they may come and go while another thread looks at each."""
+        return tuple(self.peers.values())
 
     def _has_place(self, peer_id: bytes) -> bool:
         """True when there may be one more sequence, perhaps in the place of an idle one."""

@@ -1,7 +1,8 @@
 """What is compared: the sampling settings of a prompt, and the ways in which a request is served."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cluster.types import Request, SamplingParams, SpeculationMode, SpeculationParams
 
@@ -74,27 +75,35 @@ class Scenario:
 
     Attributes:
         name: shown in reports.
-        drafts: no drafts, the n-gram drafter, or the reference text with one token in eight wrong.
+        drafts: where they come from: "none", "ngram", "replay" (the reference text with one token in eight wrong), or
+            the name of a source from outside.
         lookaheads: values of K, given to the requests in turn.
         max_num_seqs: requests served together; 1 serves them alone.
         has_small_pool: the KV cache holds less than half of what runs, so that sequences are preempted.
         has_prefix_cache: requests take up each other's blocks; then greedy ones are resumed from cached output, too.
+        has_outage: the source of drafts is lost on the way, and comes back.
         is_costly: runs on the first part of the prompts only.
     """
 
     name: str
-    drafts: Literal["none", "ngram", "replay"]
+    drafts: str
     lookaheads: tuple[int, ...] = (0,)
     max_num_seqs: int = 16
     has_small_pool: bool = False
     has_prefix_cache: bool = False
+    has_outage: bool = False
     is_costly: bool = False
+
+    @property
+    def must_draft(self) -> bool:
+        """Without a draft it proves nothing."""
+        return self.drafts != "none"
 
     def request_of(self, case: Case) -> Request:
         """The case as a request."""
         turn = case.index + SETTINGS.index(case.setting)
         lookahead = self.lookaheads[turn % len(self.lookaheads)]
-        mode = SpeculationMode.OFF if self.drafts == "none" else SpeculationMode.ON
+        mode = SpeculationMode.ON if self.must_draft else SpeculationMode.OFF
         return Request(
             request_id=case.key,
             prompt_token_ids=case.prompt_token_ids,
@@ -107,33 +116,58 @@ REFERENCE = Scenario(name="off, alone", drafts="none", max_num_seqs=1)
 """What everything is compared with: no drafts, one request at a time, no prefix cache."""
 
 
-def scenarios(*, thorough: bool) -> tuple[Scenario, ...]:
+_OUTAGE_NUM_SEQS = 4
+"""Few at a time, so that requests begin before, during and after an outage even if there are not many."""
+
+
+def scenarios(
+    *, thorough: bool, sources: Collection[str] = (), with_outage: Collection[str] = ()
+) -> tuple[Scenario, ...]:
     """Every way that is compared with `REFERENCE`.
 
     Args:
-        thorough: each value of K in each of them, instead of in turn, and nothing only on a part of the prompts.
+        thorough: each value of K in each of them, instead of in turn, and nothing only on a part of the prompts; and
+            the ways that take long.
+        sources: names of sources of drafts from outside.
+        with_outage: those of them that can be lost.
     """
     in_batch = [Scenario(name=f"n-gram K={k}, batch", drafts="ngram", lookaheads=(k,)) for k in LOOKAHEADS]
-    in_turn = (
+    in_turn = [
         Scenario(name="n-gram, alone", drafts="ngram", lookaheads=LOOKAHEADS, max_num_seqs=1, is_costly=True),
         Scenario(name="n-gram, preempted", drafts="ngram", lookaheads=LOOKAHEADS, has_small_pool=True),
         Scenario(name="n-gram, cached", drafts="ngram", lookaheads=LOOKAHEADS, has_prefix_cache=True),
-    )
+    ]
+    for name in sources:
+        in_turn += _of_source(name, can_be_lost=name in with_outage, thorough=thorough)
     split = [_only(scenario, k) for scenario in in_turn for k in LOOKAHEADS] if thorough else in_turn
     return (
         *in_batch,
         *split,
+        *(_lost(name) for name in with_outage if thorough),
         Scenario(name="off, batch", drafts="none"),
         Scenario(name="replay K=8, batch", drafts="replay", lookaheads=(8,)),
     )
 
 
-def _only(scenario: Scenario, lookahead: int) -> Scenario:
+def _of_source(name: str, *, can_be_lost: bool, thorough: bool) -> list[Scenario]:
+    batch = Scenario(name=f"{name}, batch", drafts=name, lookaheads=LOOKAHEADS)
+    if not can_be_lost:
+        return [batch]
+    alone = replace(batch, name=f"{name}, alone", max_num_seqs=1, is_costly=True)
+    preempted = replace(batch, name=f"{name}, preempted", has_small_pool=True)
+    return [batch, alone, preempted] if thorough else [batch, alone]
+
+
+def _lost(name: str) -> Scenario:
     return Scenario(
-        name=scenario.name.replace("n-gram", f"n-gram K={lookahead}"),
-        drafts=scenario.drafts,
-        lookaheads=(lookahead,),
-        max_num_seqs=scenario.max_num_seqs,
-        has_small_pool=scenario.has_small_pool,
-        has_prefix_cache=scenario.has_prefix_cache,
+        name=f"{name}, killed",
+        drafts=name,
+        lookaheads=LOOKAHEADS,
+        max_num_seqs=_OUTAGE_NUM_SEQS,
+        has_outage=True,
     )
+
+
+def _only(scenario: Scenario, lookahead: int) -> Scenario:
+    drafts, _, way = scenario.name.partition(", ")
+    return replace(scenario, name=f"{drafts} K={lookahead}, {way}", lookaheads=(lookahead,), is_costly=False)

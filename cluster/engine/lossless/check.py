@@ -2,16 +2,19 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from cluster.config import EngineConfig
+from cluster.engine.drafters.base import Drafter
 from cluster.engine.engine import Engine
 from cluster.engine.lossless.cases import REFERENCE, Case, Scenario, cases_of, scenarios
 from cluster.engine.lossless.prompts import Prompt, encode
 from cluster.engine.lossless.report import MAX_DIFFERENCES, Count, Difference, Report, ScenarioResult
-from cluster.engine.lossless.serving import Served, build_engine, serve
+from cluster.engine.lossless.serving import ReplayDrafter, Served, build_engine, serve
+from cluster.engine.lossless.sources import DraftSource, OutageClock
 from cluster.engine.startup import EngineParts
 from cluster.errors import ConfigError
 
@@ -30,6 +33,7 @@ class LosslessCheck:
         max_tokens: output tokens of each request.
         thorough: each K in each scenario, every scenario on every prompt.
         num_alone: otherwise, how many prompts also run alone with drafts.
+        sources: further sources of drafts, by the name that their scenarios have in reports.
 
     Attributes:
         report: what was found so far; valid at any time.
@@ -48,9 +52,11 @@ class LosslessCheck:
         max_tokens: int,
         thorough: bool = False,
         num_alone: int = 100,
+        sources: Mapping[str, DraftSource] | None = None,
     ) -> None:
-        self._parts, self._config = parts, config
-        self._scenarios = scenarios(thorough=thorough)
+        self._parts, self._config, self._sources = parts, config, sources or {}
+        with_outage = [name for name, source in self._sources.items() if source.outage is not None]
+        self._scenarios = scenarios(thorough=thorough, sources=self._sources, with_outage=with_outage)
         self._num_alone = len(prompts) if thorough else num_alone
         runner = parts.runner
         room = min(runner.max_model_len, runner.num_kv_blocks * runner.block_size) - max_tokens
@@ -64,7 +70,10 @@ class LosslessCheck:
             numerics=runner.numerics,
             max_tokens=max_tokens,
             num_prompts=len(prompts),
-            scenarios={scenario.name: ScenarioResult() for scenario in self._scenarios},
+            scenarios={
+                scenario.name: ScenarioResult(must_draft=scenario.must_draft, must_break=scenario.has_outage)
+                for scenario in self._scenarios
+            },
         )
         self.num_requests = sum(
             len(self._part(scenario, cases)) for cases in self._cases for scenario in (REFERENCE, *self._scenarios)
@@ -100,22 +109,49 @@ class LosslessCheck:
     def _run_scenario(
         self, scenario: Scenario, cases: Seq[Case], expected: Mapping[str, Served], on_end: Callable[[], None]
     ) -> None:
-        engine = build_engine(
-            self._parts,
-            self._config,
-            scenario,
-            num_kv_blocks=self._num_kv_blocks(scenario, cases),
-            texts={key: served.token_ids for key, served in expected.items()},
-        )
-        # Another order than the reference's, so that a request's neighbours are different prompts.
-        order = random.Random(0).sample(cases, len(cases))
-        served, num_preempted = serve(engine, map(scenario.request_of, order), on_end)
-        result = self.report.scenarios[scenario.name]
+        with self._drafter(scenario, expected) as drafter:
+            engine = build_engine(
+                self._parts,
+                self._config,
+                scenario,
+                num_kv_blocks=self._num_kv_blocks(scenario, cases),
+                drafter=drafter,
+            )
+            # Another order than the reference's, so that a request's neighbours are different prompts.
+            served = self._serve(engine, scenario, random.Random(0).sample(cases, len(cases)), on_end)
+            for case in cases:
+                self._compare(scenario, case, expected[case.key], served[case.key])
+            if scenario.has_prefix_cache:
+                self._resume(engine, scenario, [case for case in cases if _can_resume(case, expected)], expected)
+
+    @contextmanager
+    def _drafter(self, scenario: Scenario, expected: Mapping[str, Served]) -> Iterator[Drafter | None]:
+        """What drafts, where the engine does not know it by name; closed whatever happens."""
+        drafter: Drafter | None = None
+        if scenario.drafts in self._sources:
+            drafter = self._sources[scenario.drafts].open()
+        elif scenario.drafts == "replay":
+            texts = {key: served.token_ids for key, served in expected.items()}
+            drafter = ReplayDrafter(texts, self._parts.runner.vocab_size)
+        try:
+            yield drafter
+        finally:
+            if drafter is not None:
+                drafter.close()
+
+    def _serve(
+        self, engine: Engine, scenario: Scenario, cases: Seq[Case], on_end: Callable[[], None]
+    ) -> dict[str, Served]:
+        result, requests = self.report.scenarios[scenario.name], map(scenario.request_of, cases)
+        outage = self._sources[scenario.drafts].outage if scenario.has_outage else None
+        if outage is None:
+            served, num_preempted = serve(engine, requests, on_end)
+        else:
+            clock = OutageClock(outage, len(cases))
+            served, num_preempted = serve(engine, requests, on_end, clock.after_round)
+            result.num_outages += clock.is_proven
         result.num_preempted += num_preempted
-        for case in cases:
-            self._compare(scenario, case, expected[case.key], served[case.key])
-        if scenario.has_prefix_cache:
-            self._resume(engine, scenario, [case for case in cases if _can_resume(case, expected)], expected)
+        return served
 
     def _resume(self, engine: Engine, scenario: Scenario, cases: Seq[Case], expected: Mapping[str, Served]) -> None:
         """Go on from the middle of texts whose blocks were written as output, and compare the rest."""

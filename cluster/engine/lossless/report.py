@@ -53,20 +53,39 @@ class ScenarioResult:
     """One scenario, with proof that it did what its name says.
 
     Attributes:
+        must_draft: without an accepted draft it proves nothing.
+        must_break: without a lost source of drafts it proves nothing.
         counts: by setting.
         num_draft_tokens: verified.
         num_accepted_tokens: of those.
         num_preempted: times that a sequence lost its blocks.
         num_cached_tokens: prompt tokens from the prefix cache.
         num_resumed: greedy requests that went on from a text that another one had written.
+        num_outages: times that the source of drafts was lost and came back, with drafts before and after.
     """
 
+    must_draft: bool = False
+    must_break: bool = False
     counts: dict[str, Count] = field(default_factory=dict)
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_preempted: int = 0
     num_cached_tokens: int = 0
     num_resumed: int = 0
+    num_outages: int = 0
+
+    @property
+    def weakness(self) -> str:
+        """Why equal tokens prove little here; empty where they prove what the name says, or nothing was compared."""
+        if self.total.num_compared == 0:
+            return ""
+        if self.must_draft and self.num_draft_tokens == 0:
+            return "nothing was drafted"
+        if self.must_draft and self.num_accepted_tokens == 0:
+            return "no draft was accepted"
+        if self.must_break and self.num_outages == 0:
+            return "no drafts came both before and after an outage"
+        return ""
 
     @property
     def total(self) -> Count:
@@ -117,6 +136,11 @@ class Report:
         """Those without any difference."""
         return sum(result.total.num_identical for result in self.scenarios.values())
 
+    @property
+    def weaknesses(self) -> dict[str, str]:
+        """Scenarios that prove little, and why."""
+        return {name: result.weakness for name, result in self.scenarios.items() if result.weakness}
+
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {
@@ -124,4 +148,5 @@ class Report:
             "num_compared": self.num_compared,
             "num_identical": self.num_identical,
             "is_lossless": self.num_compared > 0 and self.num_identical == self.num_compared,
+            "weaknesses": self.weaknesses,
         }

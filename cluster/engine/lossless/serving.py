@@ -21,8 +21,9 @@ from cluster.types import FinishReason, Request, RequestOutput
 # Short chunks, so that a prompt is read over several rounds beside the decoding of others.
 _PREFILL_CHUNK_TOKENS = 64
 _WRONG_SHARE = 1 / 8
-# Drafts are made where they would not pay as well: what is checked here is tokens, not speed.
-_CHEAP = DraftCost(row_cost_ratio=0.001, round_cost_ratio=0.0)
+
+CHEAP = DraftCost(row_cost_ratio=0.001, round_cost_ratio=0.0)
+"""Drafts are made where they would not pay as well: what is checked here is tokens, not speed."""
 
 
 @dataclass(slots=True)
@@ -114,7 +115,7 @@ def build_engine(
     scenario: Scenario,
     *,
     num_kv_blocks: int,
-    texts: Mapping[str, Seq[int]] | None = None,
+    drafter: Drafter | None = None,
 ) -> Engine:
     """An engine for one scenario; it shares the model with others, so only one of them may be in use.
 
@@ -123,11 +124,8 @@ def build_engine(
         config: its settings.
         scenario: how requests are served.
         num_kv_blocks: size of the KV cache.
-        texts: what `replay` drafts from.
+        drafter: what drafts, if neither nobody nor the n-gram drafter does; the engine does not close it.
     """
-    drafter: Drafter | None = (
-        ReplayDrafter(texts or {}, parts.runner.vocab_size) if scenario.drafts == "replay" else None
-    )
     return Engine(
         replace(
             config,
@@ -142,18 +140,24 @@ def build_engine(
         eos_token_ids=parts.eos_token_ids,
         model_id=parts.model_id,
         clock=MonotonicClock(),
-        draft_cost=_CHEAP,
+        draft_cost=CHEAP,
         drafter=drafter,
     )
 
 
-def serve(engine: Engine, requests: Iterable[Request], on_end: Callable[[], None]) -> tuple[dict[str, Served], int]:
+def serve(
+    engine: Engine,
+    requests: Iterable[Request],
+    on_end: Callable[[], None],
+    after_round: Callable[[Mapping[str, Served]], None] = lambda served: None,
+) -> tuple[dict[str, Served], int]:
     """Serve requests, `max_num_seqs` at a time; one arrives in a round, so that prefills meet decoding sequences.
 
     Args:
         engine: without work.
         requests: in order of arrival.
         on_end: called when a request has ended.
+        after_round: called with what was served until then.
 
     Returns:
         What each request produced, and how often one was preempted.
@@ -172,5 +176,6 @@ def serve(engine: Engine, requests: Iterable[Request], on_end: Callable[[], None
                 num_open -= 1
                 on_end()
         num_preempted += engine.last_step.num_preempted
+        after_round(served)
     engine.check_integrity()
     return served, num_preempted
