@@ -99,7 +99,7 @@ def record(model: str, draft: str, num_rounds: int) -> Timeline:
     """
     cores = pin()
     target = load_target(model)
-    prompt = chat_ids(target.parts.tokenizer, PROMPTS["chat"])
+    prompt = chat_ids(target.parts.tokenizer, PROMPTS["edit"])
     with start_drafter(target, draft, cores, module="tests.benchmarks.traced_drafter") as process:
         client = TracedClient(ahead_client(target, process.record))
         target.engine.use_drafter(client)

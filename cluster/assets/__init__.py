@@ -1,0 +1,1 @@
+"""Draft models that are shipped, each in a folder with its card."""
