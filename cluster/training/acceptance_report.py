@@ -116,8 +116,8 @@ def _card_section(report: MeasureReport) -> str:
     num_texts = report.total(TEMPERATURES[0]).num_texts
     return f"""\
 Measured in the engine: {report.num_speculative_tokens} guesses in every round, {num_texts:,} answers of at most
-{report.max_tokens} tokens at each temperature, to questions of Spec-Bench (those of MT-bench by their own categories) and
-HumanEval. Alpha is accepted / drafted; the mean length counts the target's own token.
+{report.max_tokens} tokens at each temperature, to questions of Spec-Bench (those of MT-bench by their own categories)
+and HumanEval. Alpha is accepted / drafted; the mean length counts the target's own token.
 
 {markdown_table(headings, rows)}
 
