@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.config import DraftConfig, EngineConfig
-from deployments.discovery import DrafterRecord
 from deployments.drafter_core import DrafterCore
 from deployments.drafter_policy import BUSY_RATIO, LATE_RATIO
 from deployments.logs import configure_logging
@@ -78,16 +77,7 @@ class DrafterReplica:
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """What verifiers need to find this replica; Serve hands it to them."""
-        record = DrafterRecord(
-            replica=self._replica,
-            node_id=self._node_id,
-            incarnation=self._model.incarnation,
-            address=self._address.to_json(),
-            model_id=self._model.model_id,
-            target=self._model.target_id,
-            tokenizer_hash=self._model.tokenizer_hash,
-            max_sequences=self._max_sequences,
-        )
+        record = self._model.record(replica=self._replica, node_id=self._node_id, address=self._address)
         return record.to_json()
 
     async def record_routing_stats(self) -> dict[str, int]:

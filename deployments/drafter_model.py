@@ -14,6 +14,8 @@ from cluster.engine.drafters.run_ahead_state import RunAheadLimits
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer
 from cluster.engine.startup import available_bytes, target_source
+from cluster.transport.address import Address
+from deployments.discovery import DrafterRecord
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +76,25 @@ class DrafterModel:
                 idle_s=self._draft.idle_timeout_s,
                 evictable_s=min(RunAheadLimits().evictable_s, self._draft.idle_timeout_s),
             ),
+        )
+
+    def record(self, *, replica: str, node_id: str, address: Address) -> DrafterRecord:
+        """What verifiers are told of a drafter with this model.
+
+        Args:
+            replica: id of the drafter.
+            node_id: its node.
+            address: of its listener.
+        """
+        return DrafterRecord(
+            replica=replica,
+            node_id=node_id,
+            incarnation=self.incarnation,
+            address=address.to_json(),
+            model_id=self.model_id,
+            target=self.target_id,
+            tokenizer_hash=self.tokenizer_hash,
+            max_sequences=self._draft.max_sequences,
         )
 
     def release(self) -> None:

@@ -127,16 +127,7 @@ def main(wrap: Callable[["RunAhead"], Ahead] = lambda ahead: ahead) -> Ahead:
     listener = ZmqListener(NODE_ID, host=None, ipc_dir=Path(settings["ipc_dir"]))
     core = DrafterCore(listener, lambda: ahead, release=model.release)
     core.start()
-    record = DrafterRecord(
-        replica=f"drafter-{os.getpid()}",
-        node_id=NODE_ID,
-        incarnation=model.incarnation,
-        address=listener.address.to_json(),
-        model_id=model.model_id,
-        target=model.target_id,
-        tokenizer_hash=model.tokenizer_hash,
-        max_sequences=draft.max_sequences,
-    )
+    record = model.record(replica=f"drafter-{os.getpid()}", node_id=NODE_ID, address=listener.address)
     sys.stdout.write(json.dumps(record.to_json()) + "\n")
     sys.stdout.flush()
     sys.stdin.read()
