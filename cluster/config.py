@@ -9,6 +9,7 @@ from cluster.errors import ConfigError, check_range
 Dtype = Literal["auto", "bfloat16", "float32"]
 Numerics = Literal["auto", "invariant", "fast"]
 DrafterName = Literal["ngram", "off"]
+DraftBudgetMode = Literal["measured", "fixed"]
 
 BUNDLED = "bundled"
 """Name of the target, and of the draft model, that come with Outrider."""
@@ -37,6 +38,12 @@ class EngineConfig:
         enable_prefix_cache: reuse KV of equal prefixes.
         drafter: source of drafts where no draft model gives any.
         num_speculative_tokens: upper limit K of drafts per sequence and round; 0 turns speculation off.
+        draft_budget: measured verifies as many draft tokens as bring the most tokens per second; fixed verifies K
+            wherever there are so many, whatever it costs.
+        max_draft_sequences: nobody drafts while more sequences than this decode; 0 for no such limit.
+        max_draft_context: sequences of more tokens than this do not draft; 0 for no such limit.
+        min_acceptance_rate: a sequence whose drafts are accepted less does not draft, 0..1; 0 for no such limit.
+        calibration: file that `outrider calibrate` wrote, to start from; None measures a few passes instead.
     """
 
     model: str = "bundled"
@@ -54,6 +61,11 @@ class EngineConfig:
     enable_prefix_cache: bool = True
     drafter: DrafterName = "ngram"
     num_speculative_tokens: int = 7
+    draft_budget: DraftBudgetMode = "measured"
+    max_draft_sequences: int = 0
+    max_draft_context: int = 0
+    min_acceptance_rate: float = 0.0
+    calibration: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse values out of range, naming field, value and range."""
@@ -69,6 +81,10 @@ class EngineConfig:
         check_range("max_num_batched_tokens", self.max_num_batched_tokens, 16, 1 << 20)
         check_range("prefill_chunk_tokens", self.prefill_chunk_tokens, 16, 1 << 20)
         check_range("num_speculative_tokens", self.num_speculative_tokens, 0, 64)
+        _check_choice("draft_budget", self.draft_budget, get_args(DraftBudgetMode))
+        check_range("max_draft_sequences", self.max_draft_sequences, 0, 4096)
+        check_range("max_draft_context", self.max_draft_context, 0, 1 << 24)
+        check_range("min_acceptance_rate", self.min_acceptance_rate, 0, 1, kind="a share")
         check_range("kv_cache_tokens", self.kv_cache_tokens, 2 * self.block_size, 1 << 32)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(

@@ -26,6 +26,13 @@ class SpeculationMode(StrEnum):
     OFF = "off"
 
 
+class Role(StrEnum):
+    """What a verifier replica does now; the replicas of one role are a pool."""
+
+    SPECULATIVE = "speculative"
+    BATCH = "batch"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the tokens of one choice are drawn. Every field is resolved: no None means "default".
@@ -103,6 +110,7 @@ class Request:
         deadline_s: clock time after which the choice ends with reason deadline; None for never.
         cache_salt: prefix-cache namespace; requests of different salts never share blocks.
         arrival_s: clock time of arrival at the engine.
+        domain: kind of text, given or detected; statistics are kept by it. "" for unknown.
     """
 
     request_id: str
@@ -113,6 +121,7 @@ class Request:
     deadline_s: float | None = None
     cache_salt: str = ""
     arrival_s: float = 0.0
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +152,7 @@ class SpeculationStats:
         num_accepted_tokens: draft tokens accepted.
         accepted_per_draft: number of accepted tokens in each drafted round, as a histogram
             (index = accepted count).
+        entropy_bits_sum: the target's entropy, summed over the output tokens.
     """
 
     num_rounds: int = 0
@@ -150,6 +160,7 @@ class SpeculationStats:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     accepted_per_draft: tuple[int, ...] = ()
+    entropy_bits_sum: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,16 +249,23 @@ class StepStats:
     Attributes:
         duration_s: wall time of the round.
         forward_s: time in the target's forward pass.
+        sampling_s: time in which the target's tokens were drawn; 0 where it is not kept apart.
         num_rows: rows in the forward pass.
+        num_sequences: whose rows they are.
+        num_context_tokens: KV entries in front of their rows, summed.
         num_prompt_tokens: prompt tokens computed.
         num_cached_tokens: prompt tokens taken from the prefix cache.
         num_output_tokens: tokens committed.
         num_drafts: sequences that had a draft.
         num_draft_tokens: draft tokens verified.
+        num_tried_tokens: of those, the ones whose predecessors in the draft were all accepted.
         accepted_per_position: accepted draft tokens by position in the draft.
         draft_sources: the drafts by who made them.
         draft_wait_s: time in which the round waited for drafts.
         num_drafter_failures: errors of drafters; each costs drafts, nothing else.
+        draft_limits: sequences that could have drafted and did not, by reason.
+        calibration_errors: by source, how far the chances that drafts are ranked by were off lately, 0..1; empty in
+            most rounds, since it changes slowly.
         entropy_bits: the target's entropy at each committed token.
         num_preempted: sequences that lost their blocks.
         num_running: sequences running after the round.
@@ -257,16 +275,22 @@ class StepStats:
 
     duration_s: float = 0.0
     forward_s: float = 0.0
+    sampling_s: float = 0.0
     num_rows: int = 0
+    num_sequences: int = 0
+    num_context_tokens: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     num_drafts: int = 0
     num_draft_tokens: int = 0
+    num_tried_tokens: int = 0
     accepted_per_position: tuple[int, ...] = ()
     draft_sources: tuple[SourceStats, ...] = ()
     draft_wait_s: float = 0.0
     num_drafter_failures: int = 0
+    draft_limits: Mapping[str, int] = field(default_factory=dict)
+    calibration_errors: Mapping[str, float] = field(default_factory=dict)
     entropy_bits: tuple[float, ...] = ()
     num_preempted: int = 0
     num_running: int = 0

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from autoscaling.pool_config import PoolConfig
 from cluster.config import DraftConfig, EngineConfig, draft_model_for
 from cluster.errors import ConfigError
+from cluster.routing.policies import PolicyName
 from deployments.admission import AdmissionConfig
+from deployments.controller import CONTROLLER_NAME, ControllerReplica
 from deployments.discovery import LOAD_PERIOD_S, ROUTER_CLASS
 from deployments.drafter import DrafterReplica, DrafterSettings
 from deployments.drafter_scaling import DrafterScaling
@@ -16,13 +19,22 @@ from deployments.gateway import GatewayReplica
 from deployments.layout import DrafterMode
 from deployments.limits import Limits
 from deployments.placement import Placement, check_gpus, drafter_options
+from deployments.pool_view import ROUTER_CLASS as VERIFIER_ROUTER_CLASS
+from deployments.replica_stats import STATS_PERIOD_S
 from deployments.service import GatewaySettings
-from deployments.verifier import VerifierConfig, VerifierReplica
+from deployments.verifier_config import RoleSeats, VerifierConfig
+from deployments.verifier_replica import VerifierReplica
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
 _logger = logging.getLogger(__name__)
+
+VERIFIER_NAME = "Verifier"
+"""Of the deployment."""
+
+CONTROLLER_CPUS = 0.01
+"""That Ray reserves for the controller: it does a few milliseconds of work in a second."""
 
 MANY = 100_000
 """For Serve's own limits on ongoing requests, since admission bounds them with a better answer."""
@@ -43,13 +55,17 @@ class AppArgs(BaseModel):
         default_timeout_s: deadline of requests that bring none.
         keep_alive_s: idle time after which a stream carries a comment.
         stream_interval_s: longest time between two events of a stream under load.
-        num_verifiers: verifier replicas.
+        num_verifiers: verifier replicas, where `pools` has no bounds for their number.
         num_drafters: drafter replicas, where `drafter_scaling` does not decide.
         num_gateways: gateway replicas.
         drafter_scaling: adds and removes drafters by the share of tables that come too late.
         drafter_placement: which nodes drafters run on.
         drafter_cpus: CPUs that Ray reserves for a drafter.
         drafter_gpus: GPUs that Ray reserves for a drafter: a share of one, or whole ones.
+        pools: how verifiers are divided between the roles speculative and batch. None leaves a single verifier in role
+            speculative with `engine.max_num_seqs`, and takes the defaults of `PoolConfig` for two and more.
+        routing: policy that chooses the pool: `learned`, or `rules` (those of the seed documents).
+        drain_timeout_s: how long a verifier that is removed may go on with its streams before they are cut.
         verifier_cpus: CPUs that Ray reserves for a verifier.
         gateway_cpus: CPUs that Ray reserves for a gateway.
     """
@@ -71,6 +87,9 @@ class AppArgs(BaseModel):
     num_gateways: Annotated[int, Field(ge=1)] = 1
     drafter_scaling: DrafterScaling | None = None
     drafter_placement: Placement = Placement()
+    pools: PoolConfig | None = None
+    routing: PolicyName = "learned"
+    drain_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     drafter_cpus: Annotated[float, Field(ge=0)] = 0.5
     drafter_gpus: Annotated[float, Field(ge=0)] = 0.0
     verifier_cpus: Annotated[float, Field(ge=0)] = 1.0
@@ -92,6 +111,37 @@ class AppArgs(BaseModel):
             return "off"
         return "auto" if self.draft_model else "ngram"
 
+    @property
+    def effective_pools(self) -> PoolConfig | None:
+        """The pools in force; predictions reckon with no longer drafts than the engine makes."""
+        if self.pools is None and self.num_verifiers == 1:
+            return None
+        pools = self.pools or PoolConfig()
+        longest = 0 if self.effective_drafter == "off" else self.engine.num_speculative_tokens
+        return replace(pools, num_speculative_tokens=min(pools.num_speculative_tokens, longest))
+
+    @property
+    def most_verifiers(self) -> int:
+        """How many verifiers there are at most."""
+        return self.num_verifiers if self.pools is None else self.pools.max_replicas or self.num_verifiers
+
+    @property
+    def seats(self) -> RoleSeats | None:
+        """Sequences of a verifier by role; None where `engine.max_num_seqs` counts."""
+        pools = self.effective_pools
+        if pools is None:
+            return None
+        return RoleSeats(speculative=pools.speculative_max_num_seqs, batch=pools.batch_max_num_seqs)
+
+    @model_validator(mode="after")
+    def _check_pools(self) -> "AppArgs":
+        """Refuse settings of the pools that contradict others."""
+        if self.pools is not None and self.pools.max_replicas is not None and self.num_verifiers != 1:
+            raise ConfigError(field="num_verifiers", value=self.num_verifiers, allowed="1 beside pools.max_replicas")
+        if self.seats is not None:
+            self.seats.check(self.engine.max_num_batched_tokens)
+        return self
+
     @model_validator(mode="after")
     def _check_drafter(self) -> "AppArgs":
         """Refuse settings that contradict each other."""
@@ -111,7 +161,7 @@ class AppArgs(BaseModel):
 
 
 def build_app(args: AppArgs) -> "Application":
-    """The application: a gateway bound to verifiers, and those to drafters. Loads nothing; replicas do.
+    """The application: a gateway bound to verifiers, those to drafters and a controller. Loads nothing; replicas do.
 
     Args:
         args: checked arguments.
@@ -120,30 +170,14 @@ def build_app(args: AppArgs) -> "Application":
 
     deployment: Any = serve.deployment  # its annotations do not know that a class may be given directly
     drafter = _bind_drafter(deployment, args)
-    verifier = deployment(VerifierReplica).options(
-        name="Verifier",
-        num_replicas=args.num_verifiers,
-        max_ongoing_requests=MANY,
-        health_check_period_s=5,
-        health_check_timeout_s=60,
-        graceful_shutdown_timeout_s=10,
-        graceful_shutdown_wait_loop_s=0.2,
-        ray_actor_options={"num_cpus": args.verifier_cpus},
-    )
-    config = VerifierConfig(
-        engine=replace(args.engine, drafter="ngram") if args.drafter == "ngram" else args.engine,
-        admission=args.admission,
-        stream_interval_s=args.stream_interval_s,
-        drafter=args.effective_drafter,
-        draft=replace(args.draft, model=args.draft_model),
-        num_verifiers=args.num_verifiers,
-        num_drafters=args.num_drafters,
-    )
+    controller = _bind_controller(deployment, args)
+    verifier = _bind_verifier(deployment, args, drafter, controller)
     settings = GatewaySettings(
         limits=args.limits,
         served_model_name=args.served_model_name,
         default_timeout_s=args.default_timeout_s,
         keep_alive_s=args.keep_alive_s,
+        routing=args.routing,
     )
     gateway = deployment(serve.ingress()(GatewayReplica)).options(
         name="Gateway",
@@ -154,8 +188,60 @@ def build_app(args: AppArgs) -> "Application":
         ray_actor_options={"num_cpus": args.gateway_cpus},
     )
     bound: Application = gateway.bind(
-        verifier.bind(config, drafter), args.engine, settings, args.api_keys_file, drafter
+        verifier, args.engine, settings, args.api_keys_file, drafter=drafter, controller=controller
     )
+    return bound
+
+
+def _bind_verifier(
+    deployment: Any, args: AppArgs, drafter: "Application | None", controller: "Application | None"
+) -> "Application":
+    config = VerifierConfig(
+        engine=replace(args.engine, drafter="ngram") if args.drafter == "ngram" else args.engine,
+        admission=args.admission,
+        stream_interval_s=args.stream_interval_s,
+        drafter=args.effective_drafter,
+        draft=replace(args.draft, model=args.draft_model),
+        num_verifiers=args.most_verifiers,
+        num_drafters=args.num_drafters,
+        max_num_seqs_by_role=args.seats,
+    )
+    scaling = None if args.pools is None else args.pools.serve_config()
+    count = {"num_replicas": args.num_verifiers} if scaling is None else {"autoscaling_config": scaling}
+    options = deployment(VerifierReplica).options(
+        name=VERIFIER_NAME,
+        max_ongoing_requests=MANY,
+        health_check_period_s=5,
+        health_check_timeout_s=60,
+        graceful_shutdown_timeout_s=args.drain_timeout_s,
+        graceful_shutdown_wait_loop_s=0.2,
+        request_router_config={
+            "request_router_class": VERIFIER_ROUTER_CLASS,
+            "request_routing_stats_period_s": STATS_PERIOD_S,
+        },
+        ray_actor_options={"num_cpus": args.verifier_cpus},
+        **count,
+    )
+    bound: Application = options.bind(config, drafter, args.effective_pools, controller)
+    return bound
+
+
+def _bind_controller(deployment: Any, args: AppArgs) -> "Application | None":
+    """The controller deployment, or None where there is nothing to divide."""
+    pools = args.effective_pools
+    if pools is None:
+        return None
+    options = deployment(ControllerReplica).options(
+        name=CONTROLLER_NAME,
+        num_replicas=1,
+        max_ongoing_requests=MANY,
+        health_check_period_s=1,
+        health_check_timeout_s=10,
+        graceful_shutdown_timeout_s=1,
+        graceful_shutdown_wait_loop_s=0.1,
+        ray_actor_options={"num_cpus": CONTROLLER_CPUS},
+    )
+    bound: Application = options.bind(pools, VERIFIER_NAME)
     return bound
 
 

@@ -7,7 +7,15 @@ from importlib import import_module
 
 from cluster.errors import OutriderError
 
-COMMANDS = ("deployments.cli_serve", "deployments.cli_lossless", "deployments.cli_train")
+COMMANDS = (
+    "deployments.cli_serve",
+    "deployments.cli_pools",
+    "deployments.cli_lossless",
+    "deployments.cli_train",
+    "deployments.cli_calibrate",
+    "deployments.cli_simulate",
+    "deployments.cli_explain",
+)
 """Modules of the subcommands, in the order of `outrider --help`. They import Ray and torch only when they run."""
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deployments.app import AppArgs
 
 APP_NAME = "outrider"
+_DRAIN_S = 5.0
 OBJECT_STORE_BYTES = 128 << 20
 
 
@@ -53,6 +54,9 @@ def run(args: argparse.Namespace) -> int:
     check_exposure(args.host, load_keys(args.api_keys_file), insecure=args.insecure)
     _check_port(args.host, args.port)
     app_args = read_app_args(args)
+    if "drain_timeout_s" not in app_args.model_fields_set:
+        # Here only Ctrl-C removes a verifier, and whoever presses it does not want to wait for open streams.
+        app_args = app_args.model_copy(update={"drain_timeout_s": _DRAIN_S})
     _check_ingress(args, app_args)
     stop = _stop_on_signals()
     stdout = sys.stdout

@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster.errors import EngineDeadError, UnavailableError
+from cluster.routing.prefix import prefix_keys
+from cluster.routing.types import RouteSnapshot
+from cluster.types import Role
 from deployments import wire
+from deployments.pool_view import VIEW, RouterRecorder
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-    from deployments.drafter import DrafterReplica
-    from deployments.verifier import VerifierCore, VerifierReplica
+    from deployments.verifier import VerifierCore
+    from deployments.verifier_replica import VerifierReplica
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +28,13 @@ ABORT_TIMEOUT_S = 10.0
 class VerifierClient(Protocol):
     """What the gateway asks of verifiers."""
 
-    def generate(self, call: wire.GenerateCall) -> AsyncGenerator[bytes, None]:
-        """Encoded stream items of one call; closing the generator aborts it."""
+    def generate(self, call: wire.GenerateCall, pool: Role | None = None) -> AsyncGenerator[bytes, None]:
+        """Encoded stream items of one call; closing the generator aborts it.
+
+        Args:
+            call: what to generate.
+            pool: where it should go; another one takes it where that one is empty. None for any.
+        """
         ...
 
     async def card(self) -> wire.EngineCard:
@@ -55,8 +64,8 @@ class LocalClient:
     def __init__(self, core: "VerifierCore") -> None:
         self._core = core
 
-    async def generate(self, call: wire.GenerateCall) -> AsyncGenerator[bytes, None]:
-        """Encoded stream items of one call."""
+    async def generate(self, call: wire.GenerateCall, pool: Role | None = None) -> AsyncGenerator[bytes, None]:
+        """Encoded stream items of one call; there is one verifier, whatever the pool."""
         async with aclosing(self._core.generate(wire.encode(call))) as stream:
             async for item in stream:
                 yield item
@@ -82,15 +91,17 @@ class ServeClient:
 
     Args:
         handle: of the verifier deployment.
-        drafter: of the drafter deployment, whose metrics are scraped as well; None without one.
+        others: of other deployments, whose metrics are scraped as well.
+        replica: label of this gateway in the router's metrics.
     """
 
     def __init__(
         self,
         handle: "DeploymentHandle[VerifierReplica]",
-        drafter: "DeploymentHandle[DrafterReplica] | None" = None,
+        others: Sequence["DeploymentHandle[Any]"] = (),
+        replica: str = "0",
     ) -> None:
-        self._drafter = drafter
+        self._others, self._router = tuple(others), RouterRecorder(VIEW, replica)
         # Each configured handle costs the controller a long poll: make them once.
         self._handle = handle
         self._generate = handle.options(method_name="generate", stream=True)
@@ -98,9 +109,14 @@ class ServeClient:
         self._ping = handle.options(method_name="ping")
         self._aborts: set[asyncio.Task[object]] = set()
 
-    async def generate(self, call: wire.GenerateCall) -> AsyncGenerator[bytes, None]:
-        """Encoded stream items of one call, from the replica that Serve chooses."""
-        stream: Any = self._generate.remote(wire.encode(call))
+    async def generate(self, call: wire.GenerateCall, pool: Role | None = None) -> AsyncGenerator[bytes, None]:
+        """Encoded stream items of one call, from the replica that `VerifierRouter` ranks first."""
+        stream: Any = self._generate.remote(
+            wire.encode(call),
+            pool=None if pool is None else pool.value,
+            prefix=prefix_keys(call.requests[0].prompt_token_ids, call.requests[0].cache_salt),
+            num_tokens=sum(len(each.prompt_token_ids) + each.sampling.max_tokens for each in call.requests),
+        )
         finished = False
         try:
             async for item in stream:
@@ -137,12 +153,13 @@ class ServeClient:
             raise UnavailableError("no live engine") from error
 
     async def metrics(self) -> list[str]:
-        """The scrapes of the verifiers and drafters that answer in time."""
-        handles: list[DeploymentHandle[Any]] = (
-            [self._handle] if self._drafter is None else [self._handle, self._drafter]
-        )
-        scrapes = await asyncio.gather(*map(_scrape, handles))
-        return [text for texts in scrapes for text in texts]
+        """The scrapes of the replicas that answer in time, and the router's."""
+        scrapes = await asyncio.gather(*map(_scrape, (self._handle, *self._others)))
+        return [text for texts in scrapes for text in texts] + [self._router.render()]
+
+    def snapshot(self) -> RouteSnapshot:
+        """The pools, as this process's router knows them."""
+        return VIEW.snapshot()
 
 
 async def _scrape(handle: "DeploymentHandle[Any]") -> list[str]:

@@ -17,12 +17,13 @@ from cluster.engine.drafters.collect import max_draft_tokens
 from cluster.engine.drafters.table import Arrival, DraftTables, LookupResult
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
+from cluster.engine.sequence_budget import LearnedPriors
 from cluster.errors import ConfigError
 from cluster.messages import Close, Hello, Lost, Round, SequenceTable
 from cluster.transport.address import Address
 from cluster.transport.channel import Channel
 from cluster.types import DrafterStats
-from deployments.draft_follow import MAX_WAITS_IN_VAIN, Counts, Followed, Missing
+from deployments.draft_follow import MAX_WAITS_IN_VAIN, PRIORS, Counts, Followed, Missing
 from deployments.draft_health import HealthConfig
 from deployments.draft_peers import DraftPeers
 from deployments.pairing import Candidate
@@ -90,6 +91,7 @@ class DraftClient:
         self._clock, self._config, self._cost = clock, config or DraftClientConfig(), cost or DraftCost()
         self._peers = DraftPeers(hello=hello, node_id=node_id, connect=connect, health=self._config.health)
         self._tables = DraftTables(vocab_size)
+        self._priors = LearnedPriors(PRIORS)
         self._followed: dict[str, Followed] = {}
         self._by_number: dict[int, Followed] = {}
         self._numbers = count()
@@ -124,8 +126,12 @@ class DraftClient:
             self._wait(wanted, now_s)
         drafts = {}
         for want in wanted:
+            request_id = want.sequence.request_id
             if token_ids := self._look_up(want, now_s):
-                drafts[want.sequence.request_id] = Draft(token_ids=token_ids, source=self.name)
+                followed = self._followed[request_id]
+                followed.is_offered = True
+                confidences = followed.budget.confidences(0, len(token_ids))
+                drafts[request_id] = Draft(token_ids=token_ids, source=self.name, confidences=confidences)
         return drafts
 
     def begin_round(self, items: Seq[ScheduledSequence]) -> None:
@@ -139,6 +145,8 @@ class DraftClient:
         rows = []
         for item in items:
             followed = self._follow(item, longest, now_s)
+            if followed is not None:
+                followed.note_round(item)
             if followed is not None and item.samples and followed.ask(longest, cost) > 0:
                 rows.append(followed.row(item))
         if rows and self._peers.send(
@@ -164,6 +172,8 @@ class DraftClient:
         if followed is None:
             return
         del self._by_number[followed.number]
+        if not self._followed:
+            self._round_began_s = None  # The next call may come after a spell without drafts, which is no pass.
         self._tables.close(followed.number)
         # A drafter remembers which sequences outgrew it.
         is_known = followed.is_open or followed.missing is Missing.LENGTH
@@ -260,7 +270,7 @@ class DraftClient:
             self.forget(sequence.request_id)
             followed = None
         if followed is None:
-            followed = Followed.of(next(self._numbers), sequence, self._cost)
+            followed = Followed.of(next(self._numbers), sequence, self._priors)
             self._followed[sequence.request_id] = self._by_number[followed.number] = followed
         if followed.is_open and followed.epoch == sequence.epoch:
             return followed

@@ -11,9 +11,10 @@ from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_source import draft_folder, draft_memory_bytes, load_draft_model
 from cluster.engine.drafters.run_ahead import RunAhead
 from cluster.engine.drafters.run_ahead_state import RunAheadLimits
+from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer
-from cluster.engine.startup import available_bytes, target_source
+from cluster.engine.startup import available_bytes, measure_pass_times, target_source
 from cluster.transport.address import Address
 from deployments.discovery import DrafterRecord
 
@@ -76,6 +77,7 @@ class DrafterModel:
                 idle_s=self._draft.idle_timeout_s,
                 evictable_s=min(RunAheadLimits().evictable_s, self._draft.idle_timeout_s),
             ),
+            cost=TableCost(measure_pass_times(model.runner)),
         )
 
     def record(self, *, replica: str, node_id: str, address: Address) -> DrafterRecord:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cluster.engine.engine import Engine
     from deployments.engine_build import BuiltEngine
-    from deployments.verifier import VerifierConfig
+    from deployments.verifier_config import VerifierConfig
 
 DRAFTERS_WAIT_S = 30.0
 """How long a verifier in a cluster of several nodes waits to see whether a drafter is on its own."""

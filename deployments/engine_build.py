@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster.clock import MonotonicClock
+from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Drafter
 from cluster.engine.drafters.draft_ahead import DraftModel
@@ -17,10 +18,18 @@ from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.drafters.fallback import FallbackDrafter
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.engine import Engine
+from cluster.engine.memory_plan import kv_tax_tokens
 from cluster.engine.model_checks import read_json
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.probe import pass_seconds, pass_seconds_beside
-from cluster.engine.startup import EngineParts, available_threads, load_parts, measure_draft_cost, set_num_threads
+from cluster.engine.startup import (
+    EngineParts,
+    available_threads,
+    kv_cache_bytes,
+    load_parts,
+    measure_draft_cost,
+    set_num_threads,
+)
 from cluster.messages import PROTOCOL_VERSION, Hello
 from cluster.transport.zmq import connect
 from deployments.draft_client import DraftClient, DraftClientConfig
@@ -35,7 +44,7 @@ from deployments.layout import (
     forced_layout,
     plan_threads,
 )
-from deployments.verifier import VerifierConfig
+from deployments.verifier_config import VerifierConfig
 
 ACTOR_ROWS = 20
 """Rows of a drafter's pass at the defaults: five outcomes of four guesses."""
@@ -70,34 +79,50 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
         ConfigError: a setting does not fit the model or the machine.
         LoadError: a model is refused or damaged.
     """
-    engine, memory = config.engine, None
+    engine, memory, max_plain_seqs = _speculative(config), None, 0
+    if config.max_num_seqs_by_role is not None:
+        max_plain_seqs = config.max_num_seqs_by_role.batch
     may_be_local = config.drafter in ("auto", "local")
     if may_be_local:
         memory = draft_memory_bytes(_model_name(config), kv_cache_tokens=config.draft.kv_cache_tokens)
-    parts = load_parts(engine, memory)
+    parts = load_parts(engine, memory, max_plain_seqs=max_plain_seqs)
     model = _load_draft(config, parts) if may_be_local else None
     layout = _settle_layout(config, node, parts.runner, model)
     if model is not None and layout.kind != "local":
         model.close_model()
     num_threads = _threads(config, node if layout.kind == "actor" else replace(node, num_drafters=0))
     set_num_threads(parts.runner, num_threads)
-    cost = measure_draft_cost(parts.runner)
+    cost = measure_draft_cost(parts.runner, engine, model_id=parts.model_id)
     client = _client(config, node, parts, cost, name) if layout.kind == "actor" else None
     drafter: Drafter | None = client
     if model is not None and layout.kind == "local":
         set_num_threads(model.runner, num_threads)
-        drafter = _local_drafter(config, parts.runner, model, cost)
-    built = Engine(
+        drafter = _local_drafter(config, model, cost)
+    built = Engine.from_parts(
         replace(engine, drafter="off") if layout.kind == "off" else engine,
-        runner=parts.runner,
-        tokenizer=parts.tokenizer,
-        eos_token_ids=parts.eos_token_ids,
-        model_id=parts.model_id,
-        clock=MonotonicClock(),
+        parts,
         draft_cost=cost,
-        drafter=None if drafter is None else _beside_lookup(config, cost, drafter),
+        drafter=None if drafter is None else _beside_lookup(config, drafter),
+        kv_tax_tokens=_kv_tax_tokens(config, layout, parts.runner, model),
     )
     return BuiltEngine(engine=built, layout=layout, client=client)
+
+
+def _speculative(config: VerifierConfig) -> EngineConfig:
+    """The engine's settings in the role that it starts in."""
+    seats = config.max_num_seqs_by_role
+    return config.engine if seats is None else replace(config.engine, max_num_seqs=seats.speculative)
+
+
+def _kv_tax_tokens(config: VerifierConfig, layout: Layout, target: ModelRunner, model: DraftModel | None) -> int:
+    """What role speculative takes of the target's KV cache; 0 where the replica has one role only."""
+    if config.max_num_seqs_by_role is None or layout.kind == "off":
+        return 0
+    return kv_tax_tokens(
+        lookahead_tokens=config.max_num_seqs_by_role.speculative * config.engine.num_speculative_tokens,
+        draft_kv_bytes=kv_cache_bytes(model.runner) if model is not None and layout.kind == "local" else 0,
+        kv_token_bytes=max(1, kv_cache_bytes(target) // (target.num_kv_blocks * target.block_size)),
+    )
 
 
 def _model_name(config: VerifierConfig) -> str:
@@ -190,14 +215,12 @@ def _load_draft(config: VerifierConfig, parts: EngineParts) -> DraftModel:
     return build_draft_model(loaded, config.draft, eos_token_ids=parts.eos_token_ids)
 
 
-def _local_drafter(
-    config: VerifierConfig, target: ModelRunner, model: DraftModel, cost: DraftCost
-) -> DraftModelDrafter:
-    ratio = pass_seconds(model.runner, (1,))[1] / pass_seconds(target, (1,))[1]
+def _local_drafter(config: VerifierConfig, model: DraftModel, cost: DraftCost) -> DraftModelDrafter:
+    step_s = pass_seconds(model.runner, (1,))[1] if config.engine.draft_budget == "measured" else 0.0
     return DraftModelDrafter(
         model,
         max_draft_tokens=min(config.draft.num_speculative_tokens, config.engine.num_speculative_tokens),
-        cost=replace(cost, token_cost_ratio=ratio),
+        cost=replace(cost, token_s=step_s),
     )
 
 
@@ -239,11 +262,11 @@ def _client(config: VerifierConfig, node: NodeShare, parts: EngineParts, cost: D
     return build_client(parts, client, node_id=node.node_id, name=name, cost=cost)
 
 
-def _beside_lookup(config: VerifierConfig, cost: DraftCost, drafter: Drafter) -> Drafter:
-    """Prompt lookup for the sequences without a draft; before a local draft model, whose passes it saves."""
-    lookup = build_drafter(config.engine.drafter, max_draft_tokens=config.engine.num_speculative_tokens, cost=cost)
+def _beside_lookup(config: VerifierConfig, drafter: Drafter) -> Drafter:
+    """Prompt lookup beside a draft model. A local one is asked only where it promises more: its passes cost time."""
+    lookup = build_drafter(config.engine.drafter, max_draft_tokens=config.engine.num_speculative_tokens)
     if lookup is None:
         return drafter
-    return (
-        FallbackDrafter(lookup, drafter) if isinstance(drafter, DraftModelDrafter) else FallbackDrafter(drafter, lookup)
-    )
+    if isinstance(drafter, DraftModelDrafter):
+        return FallbackDrafter(lookup, drafter, promise=drafter.promise)
+    return FallbackDrafter(drafter, lookup)

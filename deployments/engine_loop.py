@@ -4,12 +4,13 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.errors import EngineDeadError, RequestError
-from cluster.types import Request, RequestOutput, StepStats
+from cluster.errors import ConfigError, EngineDeadError, RequestError
+from cluster.types import Request, RequestOutput, Role, StepStats
 from deployments.mailbox import Mailbox
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ class EngineLike(Protocol):
         """Run one round."""
         ...
 
+    def set_role(self, role: Role, *, max_num_seqs: int) -> None:
+        """Work in another role from the next round on."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Add:
@@ -57,11 +62,18 @@ class _Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class _SetRole:
+    role: Role
+    max_num_seqs: int
+    reply: "asyncio.Future[None]"
+
+
+@dataclass(frozen=True, slots=True)
 class _Stop:
     pass
 
 
-_Command = _Add | _Abort | _Ping | _Stop
+_Command = _Add | _Abort | _Ping | _SetRole | _Stop
 
 
 class EngineLoop:
@@ -79,6 +91,7 @@ class EngineLoop:
     ) -> None:
         self._build_engine, self._on_step = build_engine, on_step
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
+        self._taken: deque[_Command] = deque()
         self._mailboxes: dict[str, Mailbox] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._error: BaseException | None = None
@@ -143,6 +156,21 @@ class EngineLoop:
         self._commands.put(_Ping(reply))
         await asyncio.wait_for(reply, timeout_s)
 
+    def set_role(self, role: Role, *, max_num_seqs: int) -> "asyncio.Future[None]":
+        """Let the engine work in another role, after what was submitted before and before its next round.
+
+        Returns:
+            Done once the role is in force; fails with ConfigError where the engine refuses, with EngineDeadError
+            where its thread stops.
+
+        Raises:
+            EngineDeadError: the engine's thread stopped.
+        """
+        self.check_alive()
+        reply: asyncio.Future[None] = self._loop.create_future()
+        self._commands.put(_SetRole(role, max_num_seqs, reply))
+        return reply
+
     async def stop(self) -> None:
         """End the thread after its current round; every open call fails."""
         self._commands.put(_Stop())
@@ -163,8 +191,9 @@ class EngineLoop:
 
     def _work(self, engine: EngineLike) -> None:
         while True:
-            commands = self._drain(wait=not engine.has_work)
-            for command in commands:
+            self._taken += self._drain(wait=not engine.has_work)
+            while self._taken:
+                command = self._taken.popleft()
                 if isinstance(command, _Stop):
                     return
                 self._apply(engine, command)
@@ -190,6 +219,19 @@ class EngineLoop:
         elif isinstance(command, _Abort):
             engine.abort(command.request_id)
         elif isinstance(command, _Ping):
+            self._post(_answer, command.reply)
+        elif isinstance(command, _SetRole):
+            self._set_role(engine, command)
+
+    def _set_role(self, engine: EngineLike, command: _SetRole) -> None:
+        try:
+            engine.set_role(command.role, max_num_seqs=command.max_num_seqs)
+        except ConfigError as error:
+            self._post(_refuse, command.reply, error)
+        except BaseException:
+            self._taken.appendleft(command)  # It fails with all others that the thread leaves behind.
+            raise
+        else:
             self._post(_answer, command.reply)
 
     def _post(self, function: Callable[..., object], *args: object) -> None:
@@ -230,11 +272,18 @@ class EngineLoop:
         for mailbox in set(self._mailboxes.values()):
             mailbox.fail(error)
         self._mailboxes.clear()
-        for command in self._drain(wait=False):
-            if isinstance(command, _Ping) and not command.reply.done():
-                command.reply.set_exception(error)
+        # What the thread took and did not come to, then what it never saw.
+        for command in (*self._taken, *self._drain(wait=False)):
+            if isinstance(command, _Ping | _SetRole):
+                _refuse(command.reply, error)
+        self._taken.clear()
 
 
 def _answer(reply: "asyncio.Future[None]") -> None:
     if not reply.done():
         reply.set_result(None)
+
+
+def _refuse(reply: "asyncio.Future[None]", error: BaseException) -> None:
+    if not reply.done():
+        reply.set_exception(error)

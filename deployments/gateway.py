@@ -1,6 +1,6 @@
 """The gateway's Serve deployment: the application's ingress."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from cluster.config import EngineConfig
-    from deployments.drafter import DrafterReplica
-    from deployments.verifier import VerifierReplica
+    from deployments.verifier_replica import VerifierReplica
 
 
 class GatewayReplica:
@@ -28,6 +27,7 @@ class GatewayReplica:
         settings: the gateway's.
         api_keys_file: file with API keys, read here, on the replica's node.
         drafter: handle to the drafter deployment, for its metrics; None without one.
+        controller: handle to the controller deployment, for the same; None without one.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
@@ -36,9 +36,12 @@ class GatewayReplica:
         engine: "EngineConfig",
         settings: GatewaySettings,
         api_keys_file: str | None,
-        drafter: "DeploymentHandle[DrafterReplica] | None" = None,
+        *,
+        drafter: "DeploymentHandle[Any] | None" = None,
+        controller: "DeploymentHandle[Any] | None" = None,
     ) -> None:
-        self._drafter = drafter
+        self._has_pools = controller is not None
+        self._others = [handle for handle in (drafter, controller) if handle is not None]
         self._verifier, self._engine, self._settings = verifier, engine, settings
         self._keys = load_keys(api_keys_file)
 
@@ -47,7 +50,8 @@ class GatewayReplica:
         from ray import serve
 
         configure_logging()
-        client = ServeClient(self._verifier, self._drafter)
+        replica = serve.get_replica_context().replica_id.unique_id
+        client = ServeClient(self._verifier, self._others, replica)
         engine = self._engine
         service = Service(
             client=client,
@@ -55,6 +59,7 @@ class GatewayReplica:
             tokenizer=load_tokenizer(engine.model, revision=engine.revision, cache_dir=engine.cache_dir),
             settings=self._settings,
             keys=self._keys,
-            replica=serve.get_replica_context().replica_id.unique_id,
+            replica=replica,
+            snapshot=client.snapshot if self._has_pools else None,
         )
         return build_http_app(service, echo_request_id=False)

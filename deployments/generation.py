@@ -95,7 +95,7 @@ class Generation:
         self.timing = Timing(start_s=now_s)
         self._deadline_s = None if self.timeout_s is None else now_s + self.timeout_s + DEADLINE_GRACE_S
         call = wire.GenerateCall(requests=self.job.requests, timeout_s=self.timeout_s)
-        self._pump = Pump(self.client.generate(call))
+        self._pump = Pump(self.client.generate(call, pool=self.job.route.pool))
 
     async def collect(self) -> list[Choice]:
         """All choices, whole.

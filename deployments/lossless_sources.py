@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from cluster.config import DraftConfig, EngineConfig
+from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import DraftWeights, draft_memory_bytes, load_draft_model
-from cluster.engine.lossless.serving import CHEAP
 from cluster.engine.lossless.sources import DraftSource
 from cluster.engine.memory_plan import DraftMemory
 from cluster.engine.startup import EngineParts
@@ -100,7 +100,7 @@ class ActorDrafts:
             # Neither a slow machine nor a draft model that guesses badly is a reason to do without drafts here.
             health=HealthConfig(max_late_ratio=1.0, min_acceptance_ratio=0.0),
         )
-        self._client = build_client(self._parts, config, node_id=NODE_ID, name=_NAME, cost=CHEAP)
+        self._client = build_client(self._parts, config, node_id=NODE_ID, name=_NAME, cost=DraftCost.free())
         self._connect()
         return self._client
 
@@ -135,4 +135,4 @@ class ActorDrafts:
 
 def _local_drafter(parts: EngineParts, loaded: DraftWeights, draft: DraftConfig) -> DraftModelDrafter:
     model = build_draft_model(loaded, draft, eos_token_ids=parts.eos_token_ids)
-    return DraftModelDrafter(model, max_draft_tokens=draft.num_speculative_tokens, cost=CHEAP)
+    return DraftModelDrafter(model, max_draft_tokens=draft.num_speculative_tokens, cost=DraftCost.free())

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cluster.errors import InvalidRequestError
+from cluster.routing.types import Route
 from cluster.types import Request, SamplingParams, SpeculationMode, SpeculationParams
 from deployments.codec import TextCodec
 from deployments.limits import Limits, check_count
-from deployments.routing import BATCH, Route
+from deployments.routing import Routed
 from deployments.sampling import SamplingBuilder
 from deployments.schema import SamplingBody, SpeculationBody
 from deployments.schema_openai import ChatCompletionRequest, CompletionRequest
@@ -111,7 +112,7 @@ class Preparer:
         self._codec, self._card, self._limits, self._model = codec, card, limits, model
         self._sampling = SamplingBuilder(codec, limits)
 
-    def chat(self, body: ChatCompletionRequest, prompt_ids: Sequence[int], route: Route, caller: Caller) -> Job:
+    def chat(self, body: ChatCompletionRequest, prompt_ids: Sequence[int], routed: Routed, caller: Caller) -> Job:
         """A chat completion whose conversation is already rendered and tokenised.
 
         Raises:
@@ -119,16 +120,25 @@ class Preparer:
         """
         limit = body.max_completion_tokens or body.max_tokens or self._card.max_model_len
         sampling = self._sampling.build(body, limit, body.num_logprobs, body.prompt_logprobs)
-        return self._job(body, [prompt_ids], sampling, route, caller)
+        return self._job(body, [prompt_ids], sampling, routed, caller)
 
-    async def completion(self, body: CompletionRequest, route: Route, caller: Caller) -> Job:
-        """A text completion.
+    async def prompts(self, body: CompletionRequest) -> list[Sequence[int]]:
+        """The prompts of a text completion, as token ids.
+
+        Raises:
+            InvalidRequestError: there are too many, or an id is not the model's.
+        """
+        check_count(self._limits, "max_prompts", len(body.prompts), "prompt")
+        return [await self._prompt_ids(prompt, body) for prompt in body.prompts]
+
+    def completion(
+        self, body: CompletionRequest, prompts: Sequence[Sequence[int]], routed: Routed, caller: Caller
+    ) -> Job:
+        """A text completion whose prompts are already tokenised.
 
         Raises:
             InvalidRequestError: a limit is exceeded or a field does not fit the model.
         """
-        check_count(self._limits, "max_prompts", len(body.prompts), "prompt")
-        prompts = [await self._prompt_ids(prompt, body) for prompt in body.prompts]
         echo = tuple(
             prompt if isinstance(prompt, str) else self._codec.decode(prompt) for prompt in body.prompts if body.echo
         )
@@ -137,7 +147,7 @@ class Preparer:
             prompt_logprobs = max(body.logprobs, prompt_logprobs or 0)
         limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else max(1, body.max_tokens)
         sampling = self._sampling.build(body, limit, body.logprobs, prompt_logprobs)
-        job = self._job(body, prompts, sampling, route, caller)
+        job = self._job(body, prompts, sampling, routed, caller)
         return replace(job, echo=echo, drop_output=body.max_tokens == 0)
 
     async def _prompt_ids(self, prompt: str | list[int], body: CompletionRequest) -> Sequence[int]:
@@ -151,7 +161,7 @@ class Preparer:
         body: SamplingBody,
         prompts: Sequence[Sequence[int]],
         sampling: SamplingParams,
-        route: Route,
+        routed: Routed,
         caller: Caller,
     ) -> Job:
         is_chat = isinstance(body, ChatCompletionRequest)
@@ -160,7 +170,7 @@ class Preparer:
         response_id = f"{'chatcmpl' if is_chat else 'cmpl'}-{caller.request_id}"
         # The id that the client chose may repeat; inside the engine it may not.
         engine_id = f"{response_id}-{secrets.token_hex(4)}"
-        speculation = speculation_params(body.speculation, route)
+        speculation = speculation_params(body.speculation, routed.route)
         salt = f"{caller.tenant}|{body.cache_salt or ''}"
         seed = secrets.randbits(64) if body.seed is None else body.seed
         requests = [
@@ -171,6 +181,7 @@ class Preparer:
                 speculation=speculation,
                 priority=body.priority,
                 cache_salt=salt,
+                domain=routed.domain.value,
             )
             for p in range(len(prompts))
             for i in range(n)
@@ -184,7 +195,7 @@ class Preparer:
             is_chat=is_chat,
             requests=tuple(requests),
             num_prompts=len(prompts),
-            route=route,
+            route=routed.route,
             created=int(time.time()),
             stream=bool(body.stream),
             include_usage=options is not None and options.include_usage,
@@ -227,7 +238,7 @@ def check_n(limits: Limits, n: int, num_prompts: int) -> None:
 
 
 def speculation_params(body: SpeculationBody | None, route: Route) -> SpeculationParams:
-    """The engine's wishes: the batch pool never drafts."""
+    """What the engine is told: the request's wishes, unless the route says that nobody may draft."""
     body = body or SpeculationBody()
-    mode = SpeculationMode.OFF if route.pool == BATCH else SpeculationMode(body.mode)
+    mode = SpeculationMode(body.mode) if route.drafts else SpeculationMode.OFF
     return SpeculationParams(mode=mode, num_speculative_tokens=body.num_speculative_tokens, drafter=body.drafter)

@@ -16,7 +16,6 @@ from cluster.telemetry.prometheus import CONTENT_TYPE, merge_texts
 from deployments.edge import CLIENT_GONE, ClientGoneError, Edge, error_response
 from deployments.limits import Limits, check_count, check_depth
 from deployments.openapi import ERRORS, body_of, document
-from deployments.routing import route_openai, route_seed
 from deployments.schema import Body, parse_body
 from deployments.schema_openai import (
     ChatCompletionRequest,
@@ -130,7 +129,8 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         service.check_model(body.model)
         _check_messages(limits, body.messages)
         prompt_ids = await service.render(body)
-        job = service.preparer.chat(body, prompt_ids, route_openai(body), service.caller(request))
+        routed = service.router.chat(body, len(prompt_ids), service.num_active)
+        job = service.preparer.chat(body, prompt_ids, routed, service.caller(request))
         return await service.answer(job, request)
 
     @app.post("/v1/completions", responses=ERRORS, openapi_extra=body_of(CompletionRequest))
@@ -139,7 +139,9 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         body = await read_body(request, CompletionRequest, limits)
         service.check_model(body.model)
         _check_chars(limits, sum(map(len, body.prompts)), "prompt")
-        job = await service.preparer.completion(body, route_openai(body), service.caller(request))
+        prompts = await service.preparer.prompts(body)
+        routed = service.router.completion(body, prompts, service.codec.decode, service.num_active)
+        job = service.preparer.completion(body, prompts, routed, service.caller(request))
         return await service.answer(job, request)
 
     @app.post(
@@ -153,15 +155,15 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         body = await read_body(request, SeedRequest, limits)
         _check_chars(limits, len(body.prompt), "prompt")
         active = service.num_active
-        route = route_seed(body, active_requests=active, acceptance_rate=service.acceptance.rate)
-        chat = as_chat(body, route)
+        routed = service.router.seed(body, active)
+        chat = as_chat(body, routed.route)
         caller = service.caller(request)
-        job = service.preparer.chat(chat, await service.render(chat), route, caller)
+        job = service.preparer.chat(chat, await service.render(chat), routed, caller)
         generation = service.generation(job, request)
         choices = await service.collect(generation, request)
         request_id = body.request_id or caller.request_id
         answer = seed_response(request_id, job, choices[0], generation.timing, active=active + 1)
-        return JSONResponse(answer.model_dump(), headers=route_headers(route))
+        return JSONResponse(answer.model_dump(), headers=route_headers(routed.route))
 
 
 def _add_text_routes(app: FastAPI, service: Service) -> None:
@@ -236,6 +238,12 @@ def _add_operator_routes(app: FastAPI, service: Service) -> None:
         """Can take work: a token was generated."""
         await service.check_ready()
         return {"status": "ready"}
+
+    @app.get("/v1/routing/snapshot", responses=ERRORS)
+    async def routing_snapshot() -> Response:
+        """What routing decides on now, for `outrider explain`; an infinite age is null."""
+        known = {"policy": service.settings.routing, "snapshot": service.router.snapshot(service.num_active)}
+        return Response(msgspec.json.encode(known), media_type="application/json")
 
     @app.get("/version", responses=ERRORS)
     async def show_version() -> dict[str, str]:

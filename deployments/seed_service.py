@@ -1,9 +1,9 @@
 """The seed documents' service: their request and response over our engine, with their five routing rules."""
 
-from cluster.types import SpeculationStats
+from cluster.routing.types import Route
+from cluster.types import Role, SpeculationStats
 from deployments.prepare import Job
 from deployments.responses import Choice, Timing
-from deployments.routing import SPECULATIVE, Route
 from deployments.schema import SpeculationBody
 from deployments.schema_openai import ChatCompletionRequest, ChatMessage
 from deployments.schema_seed import SeedRequest, SeedResponse
@@ -16,7 +16,7 @@ def as_chat(body: SeedRequest, route: Route) -> ChatCompletionRequest:
         max_tokens=body.max_tokens,
         temperature=body.temperature,
         domain=body.domain,
-        speculation=SpeculationBody(mode="on" if route.pool == SPECULATIVE else "off"),
+        speculation=SpeculationBody(mode="on" if route.pool is Role.SPECULATIVE else "off"),
     )
 
 
@@ -34,8 +34,8 @@ def seed_response(request_id: str, job: Job, choice: Choice, timing: Timing, *, 
     latency_ms = (timing.end_s - timing.start_s) * 1000
     return SeedResponse(
         request_id=request_id,
-        execution_mode="speculative_accelerated" if job.route.pool == SPECULATIVE else "standard_autoregressive",
-        routing_reason=job.route.reason,
+        execution_mode="speculative_accelerated" if job.route.pool is Role.SPECULATIVE else "standard_autoregressive",
+        routing_reason=job.route.reason.value,
         total_tokens=choice.num_output_tokens,
         total_latency_ms=round(latency_ms, 3),
         time_per_token_ms=round(latency_ms / max(1, choice.num_output_tokens), 3),

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.clock import Clock, MonotonicClock
 from cluster.errors import InvalidRequestError, NotFoundError
+from cluster.routing.policies import PolicyName
+from cluster.routing.types import Route, RouteSnapshot
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import MetricSet
 from cluster.types import Request, SamplingParams
@@ -26,7 +28,7 @@ from deployments.generation import Generation, Pump
 from deployments.limits import Limits
 from deployments.prepare import Caller, Job, Preparer
 from deployments.responses import Choice, full_response
-from deployments.routing import AcceptanceWindow, Route
+from deployments.routing import Router
 from deployments.schema_openai import ChatCompletionRequest
 
 PING_TIMEOUT_S = 5.0
@@ -44,12 +46,14 @@ class GatewaySettings:
         served_model_name: what clients call the model; None takes the engine's name.
         default_timeout_s: deadline of requests without the header; None for no deadline.
         keep_alive_s: idle time after which a stream carries a comment.
+        routing: policy that chooses the pool on the OpenAI routes.
     """
 
     limits: Limits = field(default_factory=Limits)
     served_model_name: str | None = None
     default_timeout_s: float | None = None
     keep_alive_s: float = 15.0
+    routing: PolicyName = "learned"
 
 
 class Service:
@@ -63,6 +67,7 @@ class Service:
         keys: API keys.
         replica: label in metrics.
         clock: for deadlines and durations.
+        snapshot: tells what is known of the verifiers' pools; None where there are none.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Service:
         keys: KeyRing,
         replica: str = "0",
         clock: Clock | None = None,
+        snapshot: Callable[[], RouteSnapshot] | None = None,
     ) -> None:
         self.client, self.card, self.settings, self.keys = client, card, settings, keys
         self.clock = clock or MonotonicClock()
@@ -83,7 +89,7 @@ class Service:
         self.renderer = ChatRenderer(tokenizer, settings.limits.template_timeout_s)
         self.preparer = Preparer(self.codec, card, settings.limits, self.model)
         self.metrics = MetricSet(names.GATEWAY_METRICS, {"gateway": replica})
-        self.acceptance = AcceptanceWindow()
+        self.router = Router(settings.routing, card.max_model_len, snapshot)
         self.created = int(time.time())
         self.num_active = 0
 
@@ -133,7 +139,7 @@ class Service:
 
     def generation(self, job: Job, request: HttpRequest) -> Generation:
         """A job on its way; nothing happens before it is read."""
-        self.metrics.add(names.ROUTE_DECISIONS, 1, job.route.pool, job.route.reason)
+        self.metrics.add(names.ROUTE_DECISIONS, 1, job.route.pool.value, job.route.reason.value)
         return Generation(
             job=job,
             client=self.client,
@@ -192,7 +198,7 @@ class Service:
         """Remember acceptance, and put counts (never texts) into the access log."""
         for choice in generation.choices:
             if choice.speculation is not None:
-                self.acceptance.add(choice.speculation.num_accepted_tokens, choice.speculation.num_draft_tokens)
+                self.router.acceptance.add(choice.speculation.num_accepted_tokens, choice.speculation.num_draft_tokens)
         context.log |= {
             "num_choices": len(generation.choices),
             "prompt_tokens": generation.choices[0].num_prompt_tokens,
@@ -226,7 +232,7 @@ class Service:
 
 def route_headers(route: Route) -> dict[str, str]:
     """Headers that tell where a request went."""
-    return {"x-outrider-pool": route.pool, "x-outrider-routing-reason": route.reason}
+    return {"x-outrider-pool": route.pool.value, "x-outrider-routing-reason": route.reason.value}
 
 
 class EventResponse(Response):

@@ -1,36 +1,26 @@
-"""The verifier: one engine, its queue, its metrics, and the Serve replica around them."""
+"""The verifier, without Ray: one engine, its queue and its metrics. The Serve replica is in `verifier_replica`."""
 
-import asyncio
-import os
-import sys
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import msgspec
 
+from autoscaling.types import ReplicaReport
 from cluster.clock import Clock, MonotonicClock
-from cluster.config import DraftConfig, EngineConfig
+from cluster.engine.step_time import StepTimes
 from cluster.errors import EngineDeadError, OutriderError, OverloadedError, UnavailableError
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import EngineRecorder
-from cluster.types import DrafterStats, Request, RequestOutput, StepStats
+from cluster.types import DrafterStats, Request, RequestOutput, Role, StepStats
 from deployments import wire
-from deployments.admission import Admission, AdmissionConfig
-from deployments.discovery import watch
-from deployments.drafting import drafting_for
+from deployments.admission import Admission
 from deployments.engine_loop import EngineLike, EngineLoop
-from deployments.layout import LAYOUT_KINDS, DrafterMode, Layout
-from deployments.logs import configure_logging
+from deployments.layout import LAYOUT_KINDS, Layout
+from deployments.load_report import LoadMeter
 from deployments.mailbox import Mailbox, stream_interval
-
-if TYPE_CHECKING:
-    from ray.serve.handle import DeploymentHandle
-
-SWITCH_INTERVAL_S = 0.001
-"""The engine's thread holds the interpreter most of the time; the default of 5 ms would delay each delivery as much."""
+from deployments.verifier_config import VerifierConfig
 
 MAX_REMEMBERED_ABORTS = 1024
 """Aborts may overtake their calls; this many are remembered."""
@@ -45,30 +35,15 @@ class ServedEngine(EngineLike, Protocol):
     numerics: str
     dtype: str
 
+    @property
+    def kv_tax_tokens(self) -> int:
+        """KV capacity in tokens that is withheld for speculation now."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierConfig:
-    """Settings of a verifier replica.
-
-    Attributes:
-        engine: the engine's own.
-        admission: bounds of the queue.
-        stream_interval_s: longest time between two items of a stream, reached when many streams run.
-        ping_timeout_s: a round that takes longer makes the replica unhealthy.
-        drafter: who drafts; `auto` is measured at start-up.
-        draft: the draft model, resolved: `draft.model` is None only where there is none.
-        num_verifiers: replicas of this deployment, for sharing a node's cores.
-        num_drafters: drafter replicas, for the same.
-    """
-
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    admission: AdmissionConfig = field(default_factory=AdmissionConfig)
-    stream_interval_s: float = 0.3
-    ping_timeout_s: float = 30.0
-    drafter: DrafterMode = "ngram"
-    draft: DraftConfig = field(default_factory=DraftConfig)
-    num_verifiers: int = 1
-    num_drafters: int = 1
+    @property
+    def step_times(self) -> StepTimes | None:
+        """How long rounds take, fitted while serving; None before the first fit."""
+        ...
 
 
 class DraftingLike(Protocol):
@@ -109,6 +84,9 @@ class VerifierCore:
         self._clock = clock or MonotonicClock()
         self._admission = Admission(config.admission, self._clock)
         self._loop = EngineLoop(self._build, self._on_step)
+        self._role = Role.SPECULATIVE
+        self._flip_s: float | None = None
+        self._load = LoadMeter()
         self._calls: dict[str, tuple[tuple[Request, ...], Mailbox]] = {}
         self._aborted: OrderedDict[str, None] = OrderedDict()
 
@@ -118,10 +96,46 @@ class VerifierCore:
         self._recorder = EngineRecorder(model_name="_".join(self._engine.model_id.split()), engine=self._replica)
         if self._drafting is not None:
             _record_layout(self._recorder, self._drafting.layout)
+        self._recorder.record_role(self._role)
 
     async def stop(self) -> None:
         """End the loop; open calls fail."""
         await self._loop.stop()
+
+    @property
+    def role(self) -> Role:
+        """What this verifier does now; it starts speculative."""
+        return self._role
+
+    async def set_role(self, role: Role) -> float:
+        """Work in another role; returns once it is in force, before the engine's next round.
+
+        Requests that came before are not affected: what runs keeps running, and texts stay what they are.
+
+        Returns:
+            Seconds from the call to the effect: the rest of the round in progress, and the change itself.
+
+        Raises:
+            EngineDeadError: the engine stopped.
+        """
+        started_s = self._clock.now_s()
+        await self._loop.set_role(role, max_num_seqs=self._config.max_num_seqs(role))
+        taken_s = self._clock.now_s() - started_s
+        if role is not self._role:
+            self._role, self._flip_s = role, taken_s
+            self._recorder.record_flip(role, taken_s)
+        return taken_s
+
+    def report(self) -> ReplicaReport:
+        """How this verifier does."""
+        return self._load.report(
+            self._replica,
+            self._role,
+            self._clock.now_s(),
+            step_times=self._engine.step_times,
+            kv_tax_tokens=self._engine.kv_tax_tokens,
+            flip_s=self._flip_s,
+        )
 
     def card(self) -> bytes:
         """The engine's card, encoded."""
@@ -155,6 +169,7 @@ class VerifierCore:
         metrics = self._recorder.metrics
         metrics.set(names.QUEUED_REQUESTS, self._admission.num_requests)
         metrics.set(names.QUEUED_TOKENS, self._admission.num_tokens)
+        metrics.set(names.KV_TAX_TOKENS, self._engine.kv_tax_tokens)
         if self._drafting is not None and (stats := self._drafting.stats()) is not None:
             self._recorder.record_drafter(stats)
         return metrics.render()
@@ -197,6 +212,7 @@ class VerifierCore:
         self._calls[call_id] = (requests, mailbox)
         for request in requests:
             self._recorder.record_arrival(request.request_id, request.arrival_s)
+            self._load.record_arrival(request)
         return mailbox
 
     def _end(self, call_id: str, requests: tuple[Request, ...]) -> None:
@@ -207,6 +223,7 @@ class VerifierCore:
         for request in requests:
             self._admission.drop(request.request_id)
             self._recorder.record_drop(request.request_id)
+            self._load.record_drop(request.request_id)
 
     def _interval_s(self) -> float:
         return stream_interval(self._loop.num_streams, self._config.stream_interval_s)
@@ -221,63 +238,14 @@ class VerifierCore:
         return self._engine
 
     def _on_step(self, stats: StepStats, outputs: Sequence[RequestOutput]) -> None:
+        now_s = self._clock.now_s()
         self._recorder.record_step(stats)
-        self._recorder.record_outputs(outputs, self._clock.now_s())
+        self._recorder.record_outputs(outputs, now_s)
+        self._load.record_step(stats, now_s)
+        self._load.record_outputs(outputs, now_s)
         for output in outputs:
             if output.token_ids or output.finish_reason is not None:
                 self._admission.start(output.request_id)
-
-
-class VerifierReplica:
-    """The Serve deployment around `VerifierCore`.
-
-    Args:
-        config: settings.
-        drafter: handle to the drafter deployment; None where there is none.
-    """
-
-    async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, config: VerifierConfig, drafter: "DeploymentHandle[Any] | None" = None
-    ) -> None:
-        from ray import serve
-
-        configure_logging()
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        # Ray starts an actor with OMP_NUM_THREADS = its num_cpus, which is an accounting number here.
-        os.environ["OMP_NUM_THREADS"] = str(config.engine.num_threads or len(os.sched_getaffinity(0)))
-        replica = serve.get_replica_context().replica_id.unique_id
-        self._drafting = await drafting_for(config, drafter, name=replica)
-        self._core = VerifierCore(config, self._drafting.build_engine, replica=replica, drafting=self._drafting)
-        await self._core.start()
-        # Only where an actor is used: an unused one hears nothing, and so does nothing.
-        if drafter is not None and self._drafting.layout.kind == "actor":
-            self._watch = asyncio.create_task(watch(drafter, self._drafting.set_drafters))
-
-    async def generate(self, data: bytes) -> AsyncIterator[bytes]:
-        """Serve one call; see `VerifierCore.generate`."""
-        async with aclosing(self._core.generate(data)) as stream:
-            async for item in stream:
-                yield item
-
-    async def abort(self, call_id: str) -> None:
-        """End a call; see `VerifierCore.abort`."""
-        self._core.abort(call_id)
-
-    async def card(self) -> bytes:
-        """The engine's card, encoded."""
-        return self._core.card()
-
-    async def ping(self, timeout_s: float) -> None:
-        """Wait for a live engine round."""
-        await self._core.ping(timeout_s)
-
-    async def metrics(self) -> str:
-        """This replica's scrape."""
-        return self._core.metrics()
-
-    async def check_health(self) -> None:
-        """Raise when the engine cannot serve; Serve then replaces this replica."""
-        await self._core.ping()
 
 
 def _record_layout(recorder: EngineRecorder, layout: Layout) -> None:

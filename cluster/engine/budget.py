@@ -1,186 +1,194 @@
-"""How many draft tokens a sequence should ask for, from what became of its earlier ones.
+"""How many draft tokens a round should verify, and whose: measured time against expected tokens. Pure.
 
-Draft token i (from 0) survives with chance S(i) = first * next**i: the first one must hit, and each later one hits
-given that all before it did. Both chances are estimated for each sequence and for each class of draft (for the n-gram
-drafter: how long the match was), so that sequences and classes do not spoil each other's estimates.
+A draft row is nearly free while a pass is bound by reading weights, and costs its full share once it is bound by
+arithmetic. So the drafts of all sequences are ranked by their chance to survive, and as many are verified as bring the
+most expected tokens per second; none where plain decoding brings more. After TurboSpec (arXiv 2406.14066) and DSpark
+(arXiv 2607.05147), with the measured time of the round in place of a threshold. The cut may depend on the drafted
+tokens since acceptance is coupled: no choice of drafts can change the text.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import chain, zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.engine.step_time import StepTimeModel, StepTimes
+
+Floats = NDArray[np.float64]
+
+_UNMEASURED = StepTimes(knots=((1, 1.0), (2, 1.02)))
+"""Where nothing was measured: 8 rows take 1.15 times the time of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftCost:
-    """What drafts add to the time of a round. The unit of time is a pass of one row.
-
-    A draft row is nearly free while the pass is bound by reading weights, and costs its full share once it is bound by
-    arithmetic. `num_sequences` sequences that each draft k tokens make a pass of num_sequences * (1 + k) rows.
+    """What drafts add to the time of a round in which all sequences draft alike.
 
     Attributes:
-        row_cost_ratio: what each further row adds where nothing was measured (8 rows take 1.15 times the time of one).
-        step_ratios: measured (rows, time of a pass), rows rising from 1; straight lines between and after them.
+        model: times of rounds, as they are known now.
         round_cost_ratio: for drafts of any length (looking up, accepting, rolling back), as a share of the round.
-        token_cost_ratio: for each token of the longest draft, once for all sequences: a step of a local draft model.
+        token_s: seconds for each token of the longest draft, once for all sequences: a step of a local draft model.
         num_sequences: sequences that decode now.
     """
 
-    row_cost_ratio: float = 0.02
-    step_ratios: tuple[tuple[int, float], ...] = ()
+    model: StepTimeModel = field(default_factory=lambda: StepTimeModel(assumed=_UNMEASURED))
     round_cost_ratio: float = 0.02
-    token_cost_ratio: float = 0.0
+    token_s: float = 0.0
     num_sequences: int = 1
+
+    @classmethod
+    def of(cls, *knots: tuple[int, float]) -> "DraftCost":
+        """The cost where passes take so many seconds by their rows."""
+        return cls(model=StepTimeModel(assumed=StepTimes(knots=knots)))
+
+    @classmethod
+    def free(cls) -> "DraftCost":
+        """No cost at all: drafts are as long as allowed."""
+        return replace(cls.of((1, 1.0)), round_cost_ratio=0.0)
 
     def at(self, num_sequences: int) -> "DraftCost":
         """The cost while so many sequences decode, at least 1."""
         return replace(self, num_sequences=num_sequences)
 
-    def step_ratio(self, num_rows: int) -> float:
-        """Time of a pass of `num_rows` rows, at least 1."""
-        knots = self.step_ratios
-        if len(knots) < 2:
-            return 1.0 + self.row_cost_ratio * (num_rows - 1)
-        index = min(max(bisect_left(knots, (num_rows, 0.0)), 1), len(knots) - 1)
-        (rows, time), (next_rows, next_time) = knots[index - 1], knots[index]
-        return time + (next_time - time) * (num_rows - rows) / (next_rows - rows)
-
-    def round_ratio(self, num_tokens: int) -> float:
-        """Time of a round in which each sequence drafts so many tokens, in shares of one without drafts."""
-        num_sequences = self.num_sequences
-        time = self.step_ratio(num_sequences * (1 + num_tokens)) + num_tokens * self.token_cost_ratio
-        return time / self.step_ratio(num_sequences) + (self.round_cost_ratio if num_tokens else 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
-    """What is assumed of a class of drafts before anything was observed.
-
-    Attributes:
-        first: chance that the first draft token is accepted, 0..1.
-        next: chance that a further one is accepted after those before it, 0..1.
-    """
-
-    first: float
-    next: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adaptation:
-    """How quickly estimates follow what happens.
-
-    Attributes:
-        decay: weight that older observations keep at each new one, 0..1.
-        prior_weight: observations that the prior counts for.
-        probe_interval: a class that does not pay is tried again each time it could have drafted this often.
-        probe_tokens: draft tokens of such a try.
-    """
-
-    decay: float = 0.9
-    prior_weight: float = 2.0
-    probe_interval: int = 16
-    probe_tokens: int = 2
+    def round_s(self, num_tokens: int) -> float:
+        """Seconds of a round in which each sequence drafts so many tokens."""
+        n, times = self.num_sequences, self.model.times
+        seconds = times.seconds(n * (1 + num_tokens), num_sequences=n) + num_tokens * self.token_s
+        return seconds + self.round_cost_ratio * times.seconds(n) if num_tokens else seconds
 
 
 def draft_length(survival: Seq[float], cost: DraftCost) -> int:
-    """The number of draft tokens with the most expected tokens for each unit of time; 0 when plain decoding has more.
+    """The number of draft tokens with the most expected tokens per second; 0 when plain decoding has more.
 
     Args:
         survival: chance that draft token i is accepted; never rises with i.
         cost: what drafts cost now.
     """
-    best_length, best_rate = 0, 1.0
+    best_length, best_rate = 0, 1.0 / cost.round_s(0)
     expected = 1.0
     for length, chance in enumerate(survival, start=1):
         expected += chance
-        time = cost.round_ratio(length)
-        if expected > best_rate * time:
-            best_length, best_rate = length, expected / time
+        rate = expected / cost.round_s(length)
+        if rate > best_rate:
+            best_length, best_rate = length, rate
     return best_length
 
 
-class _DiscountedRate:
-    """Share of hits, newer trials weighing more. The prior counts as the oldest trials, so it fades as well."""
-
-    __slots__ = ("_faded", "_hits", "_trials")
-
-    def __init__(self) -> None:
-        self._hits = self._trials = 0.0
-        self._faded = 1.0
-
-    def add(self, hits: int, trials: int, decay: float) -> None:
-        self._hits = self._hits * decay + hits
-        self._trials = self._trials * decay + trials
-        self._faded *= decay
-
-    def value(self, prior: float, weight: float) -> float:
-        weight *= self._faded
-        return (self._hits + prior * weight) / (self._trials + weight)
-
-
-class _DraftClass:
-    """Estimates for one class of drafts of one sequence."""
-
-    __slots__ = ("first", "next", "num_skipped")
-
-    def __init__(self) -> None:
-        self.first, self.next = _DiscountedRate(), _DiscountedRate()
-        self.num_skipped = 0
-
-
-class SequenceBudget:
-    """Draft lengths of one sequence.
+def expected_tokens(acceptance_rate: float, num_tokens: int) -> float:
+    """Tokens of a round with a draft: 1 + a + a**2 + ..., the target's own token included.
 
     Args:
-        priors: one for each class of drafts; the class is the index.
-        cost: what drafts cost, where a call does not say it.
-        adaptation: how quickly estimates move.
+        acceptance_rate: chance that a draft token is accepted after those before it, 0..1.
+        num_tokens: of the draft.
+    """
+    return float(sum(acceptance_rate**position for position in range(num_tokens + 1)))
+
+
+def uniform_length(
+    acceptance_rate: float,
+    times: StepTimes,
+    *,
+    num_sequences: int,
+    max_tokens: int,
+    num_context_tokens: float = 0.0,
+) -> tuple[int, float]:
+    """The best common draft length of sequences that are all alike.
+
+    Args:
+        acceptance_rate: chance that a draft token is accepted after those before it, 0..1.
+        times: of rounds.
+        num_sequences: that decode, at least 1.
+        max_tokens: longest draft.
+        num_context_tokens: KV entries that they hold, summed.
+
+    Returns:
+        The length, 0 where plain decoding brings more, and tokens per second of all sequences together.
     """
 
-    __slots__ = ("_adaptation", "_classes", "_cost", "_priors")
+    def rate(length: int) -> float:
+        rows = num_sequences * (1 + length)
+        seconds = times.seconds(rows, num_context_tokens, num_sequences=num_sequences)
+        return num_sequences * expected_tokens(acceptance_rate, length) / seconds
 
-    def __init__(self, priors: Seq[Prior], *, cost: DraftCost, adaptation: Adaptation) -> None:
-        self._priors, self._cost, self._adaptation = priors, cost, adaptation
-        self._classes = [_DraftClass() for _ in priors]
+    best = max(range(max_tokens + 1), key=rate)
+    return best, rate(best)
 
-    def survival(self, draft_class: int, num_tokens: int) -> list[float]:
-        """Estimated chance that draft token i of this class is accepted, for i in 0..num_tokens-1."""
-        state, prior, weight = self._classes[draft_class], self._priors[draft_class], self._adaptation.prior_weight
-        chance = state.first.value(prior.first, weight)
-        step = state.next.value(prior.next, weight)
-        chances = []
-        for _ in range(num_tokens):
-            chances.append(chance)
-            chance *= step
-        return chances
 
-    def num_draft_tokens(self, draft_class: int, max_tokens: int, cost: DraftCost | None = None) -> int:
-        """How many tokens to draft now, 0..max_tokens. Counts towards the next probe when it does not pay.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundLoad:
+    """The round that drafts would join.
 
-        Args:
-            draft_class: the class of the draft.
-            max_tokens: longest useful draft.
-            cost: what drafts cost now (`DraftCost.at`); None takes the one given at construction.
-        """
-        length = draft_length(self.survival(draft_class, max_tokens), cost or self._cost)
-        if length > 0:
-            return length
-        state = self._classes[draft_class]
-        state.num_skipped += 1
-        if state.num_skipped < self._adaptation.probe_interval:
-            return 0
-        state.num_skipped = 0
-        return min(self._adaptation.probe_tokens, max_tokens)
+    Attributes:
+        num_sequences: that decode, with or without a draft.
+        num_prompt_rows: of prompts that are computed in the same pass.
+        num_context_tokens: KV entries that the decoding sequences hold, summed.
+    """
 
-    def observe(self, draft_class: int, num_drafted: int, num_accepted: int) -> None:
-        """Learn from a verdict on a draft of this class.
+    num_sequences: int
+    num_prompt_rows: int = 0
+    num_context_tokens: int = 0
 
-        Args:
-            draft_class: the class of the draft.
-            num_drafted: tokens that were verified, at least 1.
-            num_accepted: how many of them, from the first on, were accepted.
-        """
-        state, decay = self._classes[draft_class], self._adaptation.decay
-        state.first.add(min(num_accepted, 1), 1, decay)
-        if num_accepted > 0 and num_drafted > 1:
-            # The token behind the last accepted one was tried too, unless the draft ended there.
-            state.next.add(num_accepted - 1, min(num_accepted, num_drafted - 1), decay)
+
+def draft_lengths(
+    survival_RK: Floats,
+    times: StepTimes,
+    load: RoundLoad,
+    *,
+    round_cost_ratio: float = 0.0,
+    gain: float = 1.0,
+) -> NDArray[np.int64]:
+    """How many tokens of each draft to verify: those of all drafts together with the most expected tokens per second.
+
+    Args:
+        survival_RK: for each of R drafts, chance that its token i is accepted; never rises with i, 0 behind its end.
+        times: of rounds.
+        load: the round.
+        round_cost_ratio: what any draft at all adds, as a share of the round.
+        gain: how many times more tokens per second drafts must promise than no drafts; else none is taken.
+
+    Returns:
+        A length for each draft, 0 to K, [R].
+    """
+    num_drafts, longest = survival_RK.shape
+    flat = survival_RK.ravel()
+    # Among equal chances any order will do: only how many are taken of each draft counts.
+    order = np.argsort(-flat)
+    tokens = load.num_sequences + np.cumsum(flat[order])
+    plain_s, seconds = _seconds(times, load, len(flat))
+    rates = tokens / (seconds + round_cost_ratio * plain_s)
+    best = int(np.argmax(rates)) if len(flat) else 0
+    if not len(flat) or rates[best] <= gain * load.num_sequences / plain_s:
+        return np.zeros(num_drafts, np.int64)
+    return np.bincount(order[: best + 1] // longest, minlength=num_drafts)
+
+
+def padded(rows: Seq[Seq[float]]) -> Floats:
+    """Rows of different lengths as a matrix, 0 behind their ends."""
+    longest = max(map(len, rows), default=0)
+    columns = zip_longest(*rows, fillvalue=0.0)
+    return np.fromiter(chain.from_iterable(columns), np.float64, longest * len(rows)).reshape(longest, len(rows)).T
+
+
+def _seconds(times: StepTimes, load: RoundLoad, num_tokens: int) -> tuple[float, Floats]:
+    """Time of the round without drafts, and with 1, 2, ... `num_tokens` draft rows.
+
+    The time of prompts in the same pass is left out: it is spent anyway, and would make drafts look cheap. That drafts
+    come on top of them, where rows are dear, is counted.
+    """
+    rows, seconds = _knots(times)
+    num_rows = load.num_sequences + load.num_prompt_rows
+    pass_s = np.interp(np.arange(num_rows, num_rows + num_tokens + 1), rows, seconds)
+    plain_s = times.seconds(load.num_sequences, load.num_context_tokens)
+    taken_s = plain_s + pass_s - pass_s[0] + times.draft_row_s * np.arange(num_tokens + 1)
+    return plain_s, taken_s[1:]
+
+
+@lru_cache(maxsize=8)
+def _knots(times: StepTimes) -> tuple[Floats, Floats]:
+    """Rows and seconds of a table, going on as straight as `StepTimes` does."""
+    far = 1 << 20
+    knots = (*times.knots, (far, times.forward_s(far)))
+    return np.array([rows for rows, _ in knots], float), np.array([seconds for _, seconds in knots])

@@ -18,6 +18,7 @@ class Choice:
         num_rounds: passes that emitted tokens.
         accepted_per_draft: number of drafted rounds by accepted tokens.
         num_draft_tokens: draft tokens verified.
+        entropy_bits_sum: the target's entropy, summed over the output tokens.
     """
 
     sequence: Sequence
@@ -26,10 +27,12 @@ class Choice:
     num_rounds: int = 0
     num_draft_tokens: int = 0
     accepted_per_draft: list[int] = field(default_factory=list)
+    entropy_bits_sum: float = 0.0
 
-    def count_round(self, num_drafted: int, num_accepted: int) -> None:
-        """Count a round that emitted tokens."""
+    def count_round(self, num_drafted: int, num_accepted: int, entropy_bits: float = 0.0) -> None:
+        """Count a round that emitted tokens, of so much entropy together."""
         self.num_rounds += 1
+        self.entropy_bits_sum += entropy_bits
         if num_drafted:
             self.num_draft_tokens += num_drafted
             self.accepted_per_draft += [0] * (num_drafted + 1 - len(self.accepted_per_draft))
@@ -43,6 +46,7 @@ class Choice:
             num_draft_tokens=self.num_draft_tokens,
             num_accepted_tokens=sum(n * times for n, times in enumerate(self.accepted_per_draft)),
             accepted_per_draft=tuple(self.accepted_per_draft),
+            entropy_bits_sum=self.entropy_bits_sum,
         )
 
     def emit(self, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> RequestOutput:

@@ -9,19 +9,22 @@ from cluster.engine.batch import build_model_input, needs_prompt_logprobs, num_l
 from cluster.engine.block_pool import BlockPool
 from cluster.engine.budget import DraftCost
 from cluster.engine.choice import Choice
+from cluster.engine.draft_budget import DraftBudget, StaticLimits
 from cluster.engine.drafters.base import Drafter
 from cluster.engine.drafters.collect import Drafting, DraftLimits
 from cluster.engine.drafters.factory import build_drafter
+from cluster.engine.memory_plan import num_reserve_blocks
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.output import OutputProcessor
 from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
 from cluster.engine.sampler import NO_TOKEN, NonFiniteLogitsError, Sampler, SamplerOutput
 from cluster.engine.scheduler import Scheduler
 from cluster.engine.sequence import Sequence
-from cluster.engine.startup import load_parts, measure_draft_cost
+from cluster.engine.startup import EngineParts, load_parts, measure_draft_cost
 from cluster.engine.step_recorder import StepRecorder
-from cluster.errors import InvalidRequestError
-from cluster.types import FinishReason, Request, RequestOutput, StepStats, TokenLogprobs
+from cluster.engine.step_time import StepTimes
+from cluster.errors import InvalidRequestError, check_range
+from cluster.types import FinishReason, Request, RequestOutput, Role, StepStats, TokenLogprobs
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +43,11 @@ class Engine:
         clock: source of deadlines and durations.
         draft_cost: what drafts cost on this machine.
         drafter: source of drafts instead of the configured one.
+        kv_tax_tokens: KV capacity that speculation takes from the target while it is on; 0 where roles are not used.
 
     Attributes:
         last_step: what the last round did.
+        role: what the engine does now; it starts speculative.
     """
 
     def __init__(
@@ -56,12 +61,13 @@ class Engine:
         clock: Clock,
         draft_cost: DraftCost | None = None,
         drafter: Drafter | None = None,
+        kv_tax_tokens: int = 0,
     ) -> None:
         self.config, self.tokenizer, self.model_id = config, tokenizer, model_id
         self.eos_token_ids, self.vocab_size = eos_token_ids, runner.vocab_size
         self.max_model_len = runner.max_model_len
         self.numerics, self.dtype = runner.numerics, runner.dtype
-        self.last_step = StepStats()
+        self.last_step, self.role = StepStats(), Role.SPECULATIVE
         self._runner, self._clock = runner, clock
         self._pool = BlockPool(runner.num_kv_blocks, runner.block_size)
         self._scheduler = Scheduler(
@@ -73,11 +79,12 @@ class Engine:
                 enable_prefix_cache=config.enable_prefix_cache,
             ),
             self._pool,
+            num_reserve_blocks=num_reserve_blocks(kv_tax_tokens, runner.num_kv_blocks, runner.block_size),
         )
+        self._resting: Drafting | None = None  # Kept during role batch.
         self._sampler = Sampler(runner.vocab_size, eos_token_ids)
-        self.use_drafter(
-            drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens, cost=draft_cost)
-        )
+        self._draft_cost = draft_cost or DraftCost()
+        self.use_drafter(drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens))
         self._choices: dict[str, Choice] = {}
         self._ended: list[RequestOutput] = []
 
@@ -90,20 +97,70 @@ class Engine:
             LoadError: the model is refused or damaged.
         """
         parts = load_parts(config)
+        return cls.from_parts(
+            config, parts, draft_cost=measure_draft_cost(parts.runner, config, model_id=parts.model_id), clock=clock
+        )
+
+    @classmethod
+    def from_parts(
+        cls,
+        config: EngineConfig,
+        parts: EngineParts,
+        *,
+        clock: Clock | None = None,
+        draft_cost: DraftCost | None = None,
+        drafter: Drafter | None = None,
+        kv_tax_tokens: int = 0,
+    ) -> "Engine":
+        """Build an engine around a loaded model; arguments as for the class."""
         return cls(
             config,
             runner=parts.runner,
             tokenizer=parts.tokenizer,
             eos_token_ids=parts.eos_token_ids,
             model_id=parts.model_id,
-            draft_cost=measure_draft_cost(parts.runner),
             clock=clock or MonotonicClock(),
+            draft_cost=draft_cost,
+            drafter=drafter,
+            kv_tax_tokens=kv_tax_tokens,
         )
 
     def use_drafter(self, drafter: Drafter | None) -> None:
         """Take another source of drafts, or none; only while there is no work. The old one is not closed."""
-        limits = DraftLimits(num_speculative_tokens=self.config.num_speculative_tokens, vocab_size=self.vocab_size)
-        self._drafting = Drafting(drafter, limits, self._clock)
+        if self._resting is None:
+            self._drafting = self._new_drafting(drafter)
+        else:
+            self._resting = self._new_drafting(drafter)
+
+    @property
+    def step_times(self) -> StepTimes:
+        """Times of rounds as they are known now."""
+        return self._draft_cost.model.times
+
+    @property
+    def kv_tax_tokens(self) -> int:
+        """KV capacity in tokens that is withheld for speculation now."""
+        return self._pool.num_withheld_blocks * self._pool.block_size
+
+    def set_role(self, role: Role, *, max_num_seqs: int) -> None:
+        """Work in another role from the next round on; called between rounds. Texts stay what they are.
+
+        In role batch a round does nothing for speculation: the drafter has forgotten every sequence, is kept as it is,
+        and is not called. The KV tax goes back to the target. Sequences that run keep running in either direction.
+
+        Raises:
+            ConfigError: `max_num_seqs` is not within 1 to `max_num_batched_tokens`; nothing has changed.
+        """
+        check_range("max_num_seqs", max_num_seqs, 1, self.config.max_num_batched_tokens)
+        is_batch = role is Role.BATCH
+        if is_batch and self._resting is None:
+            for request_id in self._choices:
+                self._drafting.forget(request_id)
+            self._resting, self._drafting = self._drafting, self._new_drafting(None)
+        elif not is_batch and self._resting is not None:
+            self._drafting, self._resting = self._resting, None
+        self._scheduler.set_limits(max_num_seqs=max_num_seqs, withholds_reserve=not is_batch)
+        self.role = role
 
     @property
     def has_work(self) -> bool:
@@ -136,19 +193,22 @@ class Engine:
         recorder = StepRecorder(self._clock.now_s())
         for sequence in self._scheduler.expired(self._clock.now_s()):
             self._end(self._choices[sequence.request_id], FinishReason.DEADLINE)
-        drafts = self._drafting.propose(self._scheduler.decoding())
+        drafts = self._drafting.propose(self._scheduler.decoding(), self._scheduler.num_prompt_rows_due)
         plan = self._scheduler.schedule(self._clock.now_s(), drafts)
         recorder.count_plan(plan)
         outputs, self._ended = self._ended, []
         if plan.scheduled:
             outputs += self._run(plan, recorder)
         recorder.draft_wait_s, recorder.num_drafter_failures = self._drafting.wait_s, self._drafting.take_failures()
+        recorder.draft_limits = self._drafting.take_limited()
+        recorder.calibration_errors = self._drafting.calibration_errors()
         self.last_step = recorder.finish(
             now_s=self._clock.now_s(),
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting,
-            kv_cache_usage_ratio=self._pool.num_used_blocks / self._pool.num_blocks,
+            kv_cache_usage_ratio=self._pool.usage_ratio,
         )
+        recorder.teach(self._draft_cost.model, self.last_step)
         return outputs
 
     def check_integrity(self) -> None:
@@ -162,8 +222,24 @@ class Engine:
 
     def close(self) -> None:
         """Release the model and the drafter; the engine cannot be used afterwards."""
-        self._drafting.close()
+        (self._resting or self._drafting).close()
         self._runner.close()
+
+    def _new_drafting(self, drafter: Drafter | None) -> Drafting:
+        config, cost = self.config, self._draft_cost
+        limits = DraftLimits(
+            num_speculative_tokens=config.num_speculative_tokens,
+            vocab_size=self.vocab_size,
+            static=StaticLimits(
+                max_sequences=config.max_draft_sequences,
+                max_context=config.max_draft_context,
+                min_acceptance_rate=config.min_acceptance_rate,
+            ),
+        )
+        budget = None
+        if config.draft_budget == "measured":
+            budget = DraftBudget(cost.model, round_cost_ratio=cost.round_cost_ratio)
+        return Drafting(drafter, limits, self._clock, budget)
 
     def _check(self, request: Request) -> None:
         num_prompt_tokens = len(request.prompt_token_ids)
@@ -179,17 +255,16 @@ class Engine:
             )
         if not all(0 <= token_id < self.vocab_size for token_id in request.prompt_token_ids):
             raise InvalidRequestError(f"prompt token ids must be 0 to {self.vocab_size - 1}", param="prompt")
-        if request.speculation.drafter not in (None, *self._drafting.names):
+        names = (self._resting or self._drafting).names
+        if request.speculation.drafter not in (None, *names):
             raise InvalidRequestError(
-                f"drafter {request.speculation.drafter!r} is not here; "
-                f"expected one of {', '.join(self._drafting.names)}",
+                f"drafter {request.speculation.drafter!r} is not here; expected one of {', '.join(names)}",
                 param="speculation.drafter",
             )
         num_tokens = min(num_prompt_tokens + request.sampling.max_tokens, self.max_model_len)
         if not self._scheduler.can_ever_fit(num_tokens):
-            capacity = self._pool.num_blocks * self._pool.block_size
             raise InvalidRequestError(
-                f"prompt plus max_tokens is {num_tokens} tokens; the KV cache holds {capacity}",
+                f"prompt plus max_tokens is {num_tokens} tokens; the KV cache holds {self._scheduler.capacity_tokens}",
                 param="max_tokens",
                 code="context_length_exceeded",
             )
@@ -222,12 +297,14 @@ class Engine:
         if not item.samples:
             self._scheduler.advance(item, item.start + item.num_tokens)
             return None
+        started_s = self._clock.now_s()
         drawn = self._sampler.sample(logits_NV, sampling_rows(item))
+        recorder.sampling_s += self._clock.now_s() - started_s
         verdict = accept(item.draft_token_ids, drawn.token_ids)
         is_broken = verdict.token_ids[-1] == NO_TOKEN  # Only this choice ends; the others go on.
         num_emitted = self._append(choice, verdict.token_ids[:-1] if is_broken else verdict.token_ids)
         num_accepted = min(verdict.num_accepted, num_emitted)
-        choice.count_round(len(item.draft_token_ids), num_accepted)
+        choice.count_round(len(item.draft_token_ids), num_accepted, sum(drawn.entropy_bits[:num_emitted]))
         source = self._drafting.observe(item, num_accepted) if item.draft_token_ids else ""
         recorder.count_tokens(drawn.entropy_bits[:num_emitted], len(item.draft_token_ids), num_accepted, source)
         return self._finish_round(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cluster.errors import ConfigError
 
 _MIB = 1 << 20
+_LEAST_BLOCKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,37 @@ class MemoryPlan:
         raise ConfigError(
             field="kv_cache_tokens", value=self.kv_cache_tokens, allowed=f"at most {fitting} here\n{self.table()}"
         )
+
+
+def kv_tax_tokens(*, lookahead_tokens: int, draft_kv_bytes: int, kv_token_bytes: int) -> int:
+    """The KV tax: what speculation takes from the target, in tokens of its KV cache.
+
+    A replica that speculates keeps that much from new sequences, and gives it back when it stops. Of it, the lookahead
+    slots are a reserve rather than a need: drafts take only what is spare, so without the reserve a full cache would
+    leave them no room; and where it runs out, sequences that run already use it before one is preempted.
+
+    Args:
+        lookahead_tokens: slots that drafts take at worst.
+        draft_kv_bytes: KV cache of a draft model in the same process; 0 without one.
+        kv_token_bytes: KV of one token of the target over all layers, at least 1.
+    """
+    return lookahead_tokens + -(-draft_kv_bytes // kv_token_bytes)
+
+
+def num_reserve_blocks(kv_tax_tokens: int, num_blocks: int, block_size: int) -> int:
+    """Blocks that the KV tax takes out of a pool.
+
+    Raises:
+        ConfigError: too little is left.
+    """
+    num_reserve = -(-kv_tax_tokens // block_size)
+    if num_reserve > num_blocks - _LEAST_BLOCKS:
+        raise ConfigError(
+            field="kv_cache_tokens",
+            value=num_blocks * block_size,
+            allowed=f"at least {(num_reserve + _LEAST_BLOCKS) * block_size}, as drafts take {kv_tax_tokens} at worst",
+        )
+    return num_reserve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

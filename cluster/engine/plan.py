@@ -57,6 +57,17 @@ class ScheduledSequence:
         """Fix `samples`."""
         object.__setattr__(self, "samples", self.start + self.num_tokens == self.sequence.num_tokens)
 
+    @classmethod
+    def of(cls, sequence: Sequence, num_tokens: int, draft_token_ids: tuple[int, ...] = ()) -> "ScheduledSequence":
+        """The next rows of a sequence as it is now."""
+        return cls(
+            sequence=sequence,
+            start=sequence.num_computed_tokens,
+            num_tokens=num_tokens,
+            draft_token_ids=draft_token_ids,
+            epoch=sequence.epoch,
+        )
+
     @property
     def num_rows(self) -> int:
         """Rows in the forward pass."""

@@ -4,6 +4,7 @@ import statistics
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +32,29 @@ def pass_seconds(runner: ModelRunner, row_counts: Sequence[int], num_probes: int
             runner.forward(probe)
             best[count] = min(best[count], time.perf_counter() - started_s)
     return best
+
+
+def context_pass_seconds(runner: ModelRunner, num_context_tokens: int, num_probes: int = NUM_PROBES) -> float:
+    """Seconds of the quickest of a few passes of one row that reads so many KV entries, whatever they hold.
+
+    Args:
+        runner: the model.
+        num_context_tokens: entries in front of the row, at most what the KV cache holds less one.
+        num_probes: passes.
+    """
+    position = np.array([num_context_tokens], np.int32)
+    probe = replace(
+        _rows(1, runner.block_size),
+        positions=position,
+        slot_mapping=position,
+        block_tables=np.arange(num_context_tokens // runner.block_size + 1, dtype=np.int32)[None, :],
+    )
+    best_s = float("inf")
+    for _ in range(num_probes):
+        started_s = time.perf_counter()
+        runner.forward(probe)
+        best_s = min(best_s, time.perf_counter() - started_s)
+    return best_s
 
 
 def pass_seconds_beside(

@@ -10,15 +10,14 @@ never preempted: everything that is added finishes.
 """
 
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cluster.engine.block_pool import BlockPool
 from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
 from cluster.engine.sequence import Sequence, SequenceStatus
-from cluster.engine.sequence_blocks import SequenceBlocks, num_blocks_for
+from cluster.engine.sequence_blocks import SequenceBlocks, is_held_back
 
 __all__ = ["Plan", "ScheduledSequence", "Scheduler", "SchedulerConfig"]
 
@@ -47,14 +46,19 @@ def _rank_of(entry: _Entry) -> _Rank:
 class Scheduler:
     """Owns the queues and the blocks of all sequences. One plan at a time: schedule, run, commit, advance each item.
 
+    The limits of a round may change while sequences run: one that runs keeps its place until it ends.
+
     Args:
         config: limits of a round.
         pool: the blocks; nobody else may take from it.
+        num_reserve_blocks: blocks that are withheld from newcomers, now and whenever `set_limits` says so.
     """
 
-    def __init__(self, config: SchedulerConfig, pool: BlockPool) -> None:
+    def __init__(self, config: SchedulerConfig, pool: BlockPool, *, num_reserve_blocks: int = 0) -> None:
         self.config = config
         self.pool = pool
+        self._num_reserve_blocks = num_reserve_blocks
+        pool.withhold(num_reserve_blocks)
         self._entries: dict[str, _Entry] = {}
         self._waiting: list[_Entry] = []
         self._running: list[_Entry] = []
@@ -77,9 +81,19 @@ class Scheduler:
         """True while any sequence is unfinished."""
         return bool(self._entries)
 
+    @property
+    def capacity_tokens(self) -> int:
+        """Longest sequence that is sure to fit on its own, whenever the reserve is withheld."""
+        return (self.pool.num_blocks - self._num_reserve_blocks) * self.pool.block_size
+
     def can_ever_fit(self, num_tokens: int) -> bool:
-        """True when a sequence of this length, prompt plus output, fits into the pool on its own."""
-        return num_blocks_for(num_tokens, self.pool.block_size) <= self.pool.num_blocks
+        """True when a sequence of this length, prompt plus output, is sure to fit into the pool on its own."""
+        return num_tokens <= self.capacity_tokens
+
+    def set_limits(self, *, max_num_seqs: int, withholds_reserve: bool) -> None:
+        """Admit up to so many sequences from now on, and keep the reserve from newcomers or not; preempts nobody."""
+        self.config = replace(self.config, max_num_seqs=max_num_seqs)
+        self.pool.withhold(self._num_reserve_blocks if withholds_reserve else 0)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a waiting sequence.
@@ -123,6 +137,14 @@ class Scheduler:
         """Running sequences with one token left to compute, best rank first: those that a draft can serve."""
         return [entry.sequence for entry in self._running if entry.sequence.is_decoding]
 
+    @property
+    def num_prompt_rows_due(self) -> int:
+        """About how many prompt tokens the next round will compute beside the decoding sequences."""
+        num_rows = sum(e.sequence.num_uncomputed_tokens for e in self._running if not e.sequence.is_decoding)
+        if self._waiting and len(self._running) < self.config.max_num_seqs:
+            num_rows += self._waiting[0].sequence.num_uncomputed_tokens
+        return min(num_rows, self.config.prefill_chunk_tokens, self.config.max_num_batched_tokens)
+
     def schedule(self, now_s: float, drafts: Mapping[str, tuple[int, ...]]) -> Plan:
         """Plan a round and take the blocks that it writes to.
 
@@ -142,11 +164,12 @@ class Scheduler:
         if not preempted:  # Blocks that were taken from somebody are for those that still run.
             self._admit(chunks, num_rows - sum(chunks.values()), now_s)
         scheduled = [
-            _item(entry, 1, entry.blocks.fit_lookahead(draft)) for entry, draft in zip(decodes, cut, strict=True)
+            ScheduledSequence.of(entry.sequence, 1, entry.blocks.fit_lookahead(draft))
+            for entry, draft in zip(decodes, cut, strict=True)
         ]
         num_offered = sum(len(drafts.get(entry.sequence.request_id, ())) for entry in decodes) if drafts else 0
         num_kept = sum(len(item.draft_token_ids) for item in scheduled)
-        scheduled += [_item(entry, num_tokens) for entry, num_tokens in chunks.items()]
+        scheduled += [ScheduledSequence.of(entry.sequence, num_tokens) for entry, num_tokens in chunks.items()]
         return Plan(scheduled=tuple(scheduled), preempted=tuple(preempted), num_cut_draft_tokens=num_offered - num_kept)
 
     def advance(self, item: ScheduledSequence, num_computed_tokens: int) -> None:
@@ -195,9 +218,11 @@ class Scheduler:
         if len(decodes) < len(self._running) or (self._waiting and len(self._running) < self.config.max_num_seqs):
             num_rows //= 2  # Prompts are due as well, and drafts must not take all rows round after round.
         cut = []
-        for entry in decodes:
+        for index, entry in enumerate(decodes):
             # The token drawn after the last draft needs a place too.
             num_fitting = max(0, self.config.max_model_len - entry.sequence.num_tokens - 1)
+            if index >= self.config.max_num_seqs:
+                num_fitting = 0  # More run after `set_limits` than slots for drafts were planned for.
             draft = drafts.get(entry.sequence.request_id, ())[: min(num_rows, num_fitting)]
             num_rows -= len(draft)
             cut.append(draft)
@@ -220,13 +245,13 @@ class Scheduler:
         The best-ranked one that does not fit stops the rest, or a long prompt would starve.
         """
         num_seats = self.config.max_num_seqs - len(self._running)
-        if num_seats == 0:
+        if num_seats <= 0:
             return
         for entry in self._waiting[: num_seats + _MAX_HELD_BACK]:
             if num_rows == 0 or len(self._running) == self.config.max_num_seqs:
                 return
             cached = entry.blocks.match_prefix()
-            if _is_held_back(entry.blocks, len(cached), (leader.blocks for leader in chunks)):
+            if is_held_back(entry.blocks, len(cached), (leader.blocks for leader in chunks)):
                 self.pool.release(cached)
                 continue
             if not entry.blocks.take(cached, num_spare_blocks=self._num_spare_blocks if self._running else 0):
@@ -259,33 +284,9 @@ class Scheduler:
             assert queue == sorted(queue, key=_rank_of), f"{status} is out of order"
         assert set(self._waiting + self._running) == set(self._entries.values()), "a sequence is lost"
         assert not any(entry.sequence.block_table for entry in self._waiting), "a waiting sequence holds blocks"
-        num_holders = Counter(block_id for entry in self._running for block_id in entry.sequence.block_table)
-        assert len(num_holders) == self.pool.num_used_blocks, "a used block is in no block table"
-        for block_id, count in num_holders.items():
-            assert self.pool.num_references(block_id) == count, f"block {block_id} has a wrong reference count"
-            assert count == 1 or self.pool.is_published(block_id), f"block {block_id} is shared but not published"
+        self.pool.check_holders(entry.sequence.block_table for entry in self._running)
         for sequence in (entry.sequence for entry in self._running):
             assert sequence.num_computed_tokens <= len(sequence.block_table) * self.pool.block_size
-
-
-def _is_held_back(blocks: SequenceBlocks, num_cached_blocks: int, leaders: Iterable[SequenceBlocks]) -> bool:
-    """True when a sibling has rows in this plan towards the very block that is needed next.
-
-    Such a wait ends: each round that holds a sequence back brings a sibling nearer to the end of their prefix.
-    """
-    if num_cached_blocks >= blocks.num_usable_blocks:
-        return False
-    return any(leader.leads(blocks, num_cached_blocks) for leader in leaders)
-
-
-def _item(entry: _Entry, num_tokens: int, draft_token_ids: tuple[int, ...] = ()) -> ScheduledSequence:
-    return ScheduledSequence(
-        sequence=entry.sequence,
-        start=entry.sequence.num_computed_tokens,
-        num_tokens=num_tokens,
-        draft_token_ids=draft_token_ids,
-        epoch=entry.sequence.epoch,
-    )
 
 
 def _remove(queue: list[_Entry], entry: _Entry) -> None:

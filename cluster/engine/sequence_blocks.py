@@ -1,5 +1,7 @@
 """The blocks of one sequence: what it takes from the pool and the prefix cache, publishes there, and gives back."""
 
+from collections.abc import Iterable
+
 from cluster.engine.block_pool import BlockPool, extend_block_hashes
 from cluster.engine.sequence import Sequence
 
@@ -71,12 +73,15 @@ class SequenceBlocks:
         return True
 
     def grow(self, num_tokens: int) -> bool:
-        """Extend the block table to `num_tokens` slots; False, and no change, when the pool has too few blocks."""
+        """Extend the block table to `num_tokens` slots; False, and no change, when the pool has too few blocks.
+
+        Withheld blocks are kept from newcomers: a running sequence takes one rather than cost another its place.
+        """
         table = self.sequence.block_table
         num_missing = num_blocks_for(num_tokens, self._pool.block_size) - len(table)
         if num_missing <= 0:
             return True
-        block_ids = self._pool.allocate(num_missing)
+        block_ids = self._pool.allocate(num_missing, may_borrow=True)
         if block_ids is None:
             return False
         table += block_ids
@@ -111,3 +116,18 @@ class SequenceBlocks:
     def _extend_hashes(self) -> None:
         sequence = self.sequence
         extend_block_hashes(self._hashes, sequence.token_ids, self._pool.block_size, sequence.request.cache_salt)
+
+
+def is_held_back(blocks: SequenceBlocks, num_cached_blocks: int, leaders: Iterable[SequenceBlocks]) -> bool:
+    """True when a sibling has rows in this plan towards the very block that is needed next.
+
+    Such a wait ends: each round that holds a sequence back brings a sibling nearer to the end of their prefix.
+
+    Args:
+        blocks: of a waiting sequence, after `match_prefix`.
+        num_cached_blocks: how many that found.
+        leaders: blocks of the sequences that the plan prefills.
+    """
+    if num_cached_blocks >= blocks.num_usable_blocks:
+        return False
+    return any(leader.leads(blocks, num_cached_blocks) for leader in leaders)

@@ -11,18 +11,24 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
+from cluster.engine.calibration import load_calibration
 from cluster.engine.memory_plan import DraftMemory, MemoryPlan
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer, load_weights
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.model_source import ModelSource, resolve_model
 from cluster.engine.native.runner import NativeRunner
 from cluster.engine.native.weights import Shape, build_native_model, read_shape, unsupported_reason
-from cluster.engine.probe import pass_seconds
+from cluster.engine.probe import context_pass_seconds, pass_seconds
+from cluster.engine.step_time import StepTimeModel, StepTimes, never_falling
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
 
-_PROBE_ROWS = (1, 8, 32, 64)
-_LOWEST_ROW_COST = 0.005
+_PROBE_ROWS = (1, 4, 8, 16, 32, 64, 128)
+_DRAFT_PASS_ROWS = (1, 4, 8, 12, 13, 16, 20, 24, 25, 30, 36, 37, 48, 49, 64, 96, 128)
+_PROBE_CONTEXT = 1024
+_LOWEST_ROW_COST = 0.002
+"""A row is never taken for free: the share of a pass of one row that it costs at least."""
+
 
 _logger = logging.getLogger(__name__)
 
@@ -56,12 +62,13 @@ def target_source(config: EngineConfig) -> ModelSource:
     return resolve_model(config.model, revision=config.revision, cache_dir=cache_dir)
 
 
-def load_parts(config: EngineConfig, draft: DraftMemory | None = None) -> EngineParts:
+def load_parts(config: EngineConfig, draft: DraftMemory | None = None, *, max_plain_seqs: int = 0) -> EngineParts:
     """Load the model that `config` names.
 
     Args:
-        config: what the user asks for.
+        config: what the user asks for; `max_num_seqs` is that of rounds with drafts.
         draft: memory of a draft model that this process will hold as well.
+        max_plain_seqs: most sequences in a round without drafts, where that is more.
 
     Raises:
         ConfigError: a setting does not fit the model or the machine.
@@ -71,7 +78,7 @@ def load_parts(config: EngineConfig, draft: DraftMemory | None = None) -> Engine
     model_config = load_config(source)
     tokenizer = load_tokenizer(source)
     return EngineParts(
-        runner=_build_runner(config, source, model_config, draft),
+        runner=_build_runner(config, source, model_config, draft, max_plain_seqs),
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(source, model_config, tokenizer),
         model_id=source.model_id,
@@ -94,33 +101,85 @@ def set_num_threads(runner: ModelRunner, num_threads: int) -> None:
         torch.set_num_threads(num_threads)
 
 
-def measure_draft_cost(runner: ModelRunner) -> DraftCost:
-    """What draft rows add to a pass, from a few passes of several sizes.
+def kv_cache_bytes(runner: ModelRunner) -> int:
+    """Memory of a runner's KV cache; 0 where it is not known."""
+    return runner.kv_cache_bytes if isinstance(runner, NativeRunner | TransformersRunner) else 0
+
+
+def measure_draft_cost(
+    runner: ModelRunner, config: EngineConfig | None = None, *, model_id: str | None = None
+) -> DraftCost:
+    """What draft rows add to a round: from a calibration, from a few passes, or nothing where the budget is fixed.
+
+    The passes overwrite KV blocks, so this must come before serving.
+
+    Args:
+        runner: the target.
+        config: of the engine; None measures.
+        model_id: what a calibration must be about; None takes any.
+
+    Raises:
+        ConfigError: the calibration is of another model.
+        LoadError: the calibration is damaged.
+    """
+    if config is not None and config.draft_budget == "fixed":
+        return DraftCost.free()
+    if config is not None and config.calibration is not None:
+        times = load_calibration(config.calibration, model_id=model_id).step_times
+    else:
+        times = _measure_step_times(runner)
+    shown = ", ".join(f"{rows} rows {1e3 * seconds:.1f} ms" for rows, seconds in times.knots)
+    _logger.info("time of a pass: %s; %.2f us for each 1000 KV entries", shown, 1e9 * times.context_s)
+    return DraftCost(model=StepTimeModel(assumed=times))
+
+
+def measure_pass_times(runner: ModelRunner) -> StepTimes:
+    """Times of a draft model's passes by their rows, finely enough to show the steps of its kernels.
 
     Overwrites KV blocks, so it must come before serving.
     """
-    seconds = pass_seconds(runner, [count for count in _PROBE_ROWS if count <= runner.max_model_len])
-    knots = [(1, 1.0)]
+    capacity = min(runner.max_model_len, runner.num_kv_blocks * runner.block_size)
+    seconds = pass_seconds(runner, [count for count in _DRAFT_PASS_ROWS if count <= capacity])
+    return StepTimes(
+        knots=tuple(zip(seconds, never_falling(list(seconds.values()), [1.0] * len(seconds)), strict=True))
+    )
+
+
+def _measure_step_times(runner: ModelRunner) -> StepTimes:
+    """The table before serving."""
+    capacity = min(runner.max_model_len, runner.num_kv_blocks * runner.block_size)
+    seconds = pass_seconds(runner, [count for count in _PROBE_ROWS if count <= capacity])
+    knots = [(1, seconds[1])]
     for num_rows, taken_s in list(seconds.items())[1:]:
-        rows, ratio = knots[-1]
-        slope = (taken_s / seconds[1] - ratio) / (num_rows - rows)
-        knots.append((num_rows, ratio + min(max(slope, _LOWEST_ROW_COST), 1.0) * (num_rows - rows)))
-    _logger.info("time of a pass, in passes of one row: %s", ", ".join(f"{n} rows {t:.2f}" for n, t in knots))
-    return DraftCost(step_ratios=tuple(knots))
+        rows, last_s = knots[-1]
+        slope_s = max((taken_s - last_s) / (num_rows - rows), _LOWEST_ROW_COST * seconds[1])
+        knots.append((num_rows, last_s + slope_s * (num_rows - rows)))
+    num_context = min(capacity - 1, _PROBE_CONTEXT)
+    far_s = context_pass_seconds(runner, num_context)
+    context_s = max(0.0, (far_s - seconds[1]) / num_context) if num_context > 0 else 0.0
+    return StepTimes(knots=tuple(knots), context_s=context_s)
 
 
 def _build_runner(
-    config: EngineConfig, source: ModelSource, model_config: PretrainedConfig, draft: DraftMemory | None
+    config: EngineConfig,
+    source: ModelSource,
+    model_config: PretrainedConfig,
+    draft: DraftMemory | None,
+    max_plain_seqs: int,
 ) -> ModelRunner:
     reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
     if reason is None:
-        return _build_native(config, source, model_config, draft)
+        return _build_native(config, source, model_config, draft, max_plain_seqs)
     _logger.info("running %s in transformers' own code: %s", source.model_id, reason)
     return _build_general(config, source)
 
 
 def _build_native(
-    config: EngineConfig, source: ModelSource, model_config: PretrainedConfig, draft: DraftMemory | None
+    config: EngineConfig,
+    source: ModelSource,
+    model_config: PretrainedConfig,
+    draft: DraftMemory | None,
+    max_plain_seqs: int,
 ) -> NativeRunner:
     """The CPU kernels. Weights that were published in bf16 are stored so under either dtype: widening them is exact."""
     torch.set_num_threads(1)  # The kernels bring their own threads; two pools would fight for the cores.
@@ -128,7 +187,8 @@ def _build_native(
     weight_dtype = torch.bfloat16 if model_config.dtype == torch.bfloat16 else kv_dtype
     max_model_len = _max_model_len(config, model_config.max_position_embeddings)
     num_kv_blocks = config.kv_cache_tokens // config.block_size
-    plan = replace(_plan_memory(config, read_shape(model_config), weight_dtype, kv_dtype), draft=draft)
+    shape = read_shape(model_config)
+    plan = replace(_plan_memory(config, shape, weight_dtype, kv_dtype, max_plain_seqs), draft=draft)
     _logger.info("memory plan\n%s", plan.table())
     plan.check()
     started_s = time.monotonic()
@@ -191,15 +251,19 @@ def _faster_dtype(device: str) -> torch.dtype:
     return min((torch.bfloat16, torch.float32), key=best_s)
 
 
-def _plan_memory(config: EngineConfig, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype) -> MemoryPlan:
+def _plan_memory(
+    config: EngineConfig, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype, max_plain_seqs: int = 0
+) -> MemoryPlan:
     """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major."""
     row_elements = 2 * shape.hidden + shape.qkv_columns + shape.num_heads * shape.head_dim + shape.intermediate
-    max_logit_rows = config.max_num_seqs * (1 + config.num_speculative_tokens)
+    lookahead_tokens = config.max_num_seqs * config.num_speculative_tokens
+    # Right after a change of role as many as before still run, and as many as may have drafts do.
+    max_logit_rows = max(config.max_num_seqs, max_plain_seqs) + lookahead_tokens
     return MemoryPlan(
         weights_bytes=shape.num_weights * weight_dtype.itemsize,
         kv_token_bytes=2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * kv_dtype.itemsize,
         kv_cache_tokens=config.kv_cache_tokens,
-        lookahead_tokens=config.max_num_seqs * config.num_speculative_tokens,
+        lookahead_tokens=lookahead_tokens,
         # Buffers grow to twice what a round needs; logits and activations are float32.
         workspace_bytes=2 * 4 * (config.max_num_batched_tokens * row_elements + max_logit_rows * shape.vocab),
         available_bytes=available_bytes(),

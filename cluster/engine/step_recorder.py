@@ -1,8 +1,10 @@
 """Counts what one round does, to become its `StepStats`."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 from cluster.engine.plan import Plan
+from cluster.engine.step_time import StepTimeModel
 from cluster.types import SourceStats, StepStats
 
 
@@ -14,18 +16,24 @@ class StepRecorder:
 
     Attributes:
         forward_s: time in the target's forward pass.
+        sampling_s: time in which the target's tokens were drawn.
         draft_wait_s: time in which the round waited for drafts.
         num_drafter_failures: errors of drafters.
+        draft_limits: sequences that could have drafted and did not, by reason.
+        calibration_errors: of the sources of drafts, where they were computed in this round.
     """
 
     def __init__(self, started_s: float) -> None:
-        self.forward_s = self.draft_wait_s = 0.0
+        self.forward_s = self.sampling_s = self.draft_wait_s = 0.0
         self.num_drafter_failures = 0
+        self.draft_limits: Mapping[str, int] = {}
+        self.calibration_errors: Mapping[str, float] = {}
         self._started_s = started_s
         self._plan = Plan()
         self._num_cached_tokens = self._num_prompt_tokens = 0
         self._sources: dict[str, SourceStats] = {}
         self._accepted_per_position: list[int] = []
+        self._num_tried_tokens = 0
         self._entropy_bits: list[float] = []
 
     def count_plan(self, plan: Plan) -> None:
@@ -42,6 +50,7 @@ class StepRecorder:
         """Count the committed tokens of one sequence, and its draft by who made it."""
         self._entropy_bits += entropy_bits
         if num_drafted:
+            self._num_tried_tokens += min(num_accepted + 1, num_drafted)
             known = self._sources.get(source, SourceStats(source=source))
             self._sources[source] = SourceStats(
                 source=source,
@@ -58,19 +67,38 @@ class StepRecorder:
         return StepStats(
             duration_s=now_s - self._started_s,
             forward_s=self.forward_s,
+            sampling_s=self.sampling_s,
             num_rows=self._plan.num_rows,
+            num_sequences=len(self._plan.scheduled),
+            num_context_tokens=sum(item.start for item in self._plan.scheduled),
             num_prompt_tokens=self._num_prompt_tokens,
             num_cached_tokens=self._num_cached_tokens,
             num_output_tokens=len(self._entropy_bits),
             num_drafts=sum(stats.num_drafts for stats in self._sources.values()),
             num_draft_tokens=sum(stats.num_draft_tokens for stats in self._sources.values()),
+            num_tried_tokens=self._num_tried_tokens,
             accepted_per_position=tuple(self._accepted_per_position),
             draft_sources=tuple(self._sources.values()),
             draft_wait_s=self.draft_wait_s,
             num_drafter_failures=self.num_drafter_failures,
+            draft_limits=self.draft_limits,
+            calibration_errors=self.calibration_errors,
             entropy_bits=tuple(self._entropy_bits),
             num_preempted=len(self._plan.preempted),
             num_running=num_running,
             num_waiting=num_waiting,
             kv_cache_usage_ratio=kv_cache_usage_ratio,
+        )
+
+    def teach(self, model: StepTimeModel, stats: StepStats) -> None:
+        """Let a model of step times learn from the round, if all of its sequences decoded."""
+        scheduled = self._plan.scheduled
+        if not scheduled or stats.forward_s <= 0 or not all(i.samples and i.num_tokens == 1 for i in scheduled):
+            return
+        model.observe(
+            num_rows=stats.num_rows,
+            num_sequences=stats.num_sequences,
+            num_context_tokens=stats.num_context_tokens,
+            forward_s=stats.forward_s,
+            outside_s=max(0.0, stats.duration_s - stats.forward_s - stats.draft_wait_s),
         )

@@ -98,6 +98,19 @@ SOURCE_DRAFT_TOKENS = _counter("outrider_draft_tokens_total", "Draft tokens veri
 SOURCE_ACCEPTED_TOKENS = _counter(
     "outrider_accepted_draft_tokens_total", "Draft tokens accepted, by who made them.", "source"
 )
+DRAFT_LIMITS = _counter(
+    "outrider_draft_limits_total",
+    "Sequences that could have drafted in a round and did not, by reason: budget, batch, context or acceptance.",
+    "reason",
+)
+CALIBRATION_ERROR = _gauge(
+    "outrider_acceptance_calibration_error",
+    "Expected calibration error of the chances that drafts are ranked by, over the latest 2000 draft tokens, 0..1.",
+    "source",
+)
+STEP_TIME_SECONDS = _gauge(
+    "outrider_step_time_seconds", "Fitted time of a round of so many sequences that decode plainly.", "sequences"
+)
 DRAFT_WAIT_SECONDS = _counter("outrider_draft_wait_seconds_total", "Time in which rounds waited for drafts.")
 DRAFT_LOOKUPS = _counter(
     "outrider_draft_lookups_total",
@@ -132,6 +145,14 @@ ENTROPY_BITS = _histogram("outrider_target_entropy_bits", "Entropy of the target
 QUEUED_REQUESTS = _gauge("outrider_queued_requests", "Choices admitted that have no token yet.")
 QUEUED_TOKENS = _gauge("outrider_queued_tokens", "Prompt tokens of choices admitted that have no token yet.")
 ADMISSION_REJECTIONS = _counter("outrider_admission_rejections_total", "Requests refused with 429, by limit.", "reason")
+ROLE = _gauge("outrider_role", "1 for the role in force: what this verifier does now.", "role")
+ROLE_FLIPS = _counter("outrider_role_flips_total", "Changes of role.")
+ROLE_FLIP_SECONDS = _histogram(
+    "outrider_role_flip_seconds", "From the order to change the role to its effect in the engine.", _LATENCY_BUCKETS
+)
+KV_TAX_TOKENS = _gauge(
+    "outrider_kv_tax_tokens", "KV capacity in tokens that is withheld from new sequences for speculation."
+)
 
 ENGINE_METRICS = (
     NUM_DRAFTS, NUM_DRAFT_TOKENS, NUM_ACCEPTED_TOKENS, NUM_ACCEPTED_PER_POS, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY,
@@ -140,9 +161,19 @@ ENGINE_METRICS = (
     FORWARD_ROWS, WASTED_DRAFT_TOKENS, SOURCE_DRAFTS, SOURCE_DRAFT_TOKENS, SOURCE_ACCEPTED_TOKENS, DRAFT_WAIT_SECONDS,
     DRAFT_LOOKUPS, DRAFT_FALLBACKS, DRAFTER_TRANSITIONS, DRAFTER_CONNECTED, DRAFTER_QUARANTINED, CHANNEL_MESSAGES,
     CHANNEL_BYTES, CHANNEL_DROPPED, CHANNEL_MALFORMED, LAYOUT, LAYOUT_TOKENS_PER_S, ENTROPY_BITS, QUEUED_REQUESTS,
-    QUEUED_TOKENS, ADMISSION_REJECTIONS,
+    QUEUED_TOKENS, ADMISSION_REJECTIONS, ROLE, ROLE_FLIPS, ROLE_FLIP_SECONDS, KV_TAX_TOKENS,
+    DRAFT_LIMITS, CALIBRATION_ERROR, STEP_TIME_SECONDS,
 )  # fmt: skip
 """Recorded by each verifier replica, with `ENGINE_LABELS`."""
+
+MEMBER_LABELS = ("engine",)
+"""Carried by every metric of a verifier about its pool; the value is the replica."""
+
+HEARTBEATS = _counter("outrider_heartbeats_total", "Heartbeats to the controller: answered or failed.", "result")
+HEARTBEAT_AGE = _gauge("outrider_heartbeat_reply_age_seconds", "Time since the controller's last reply.")
+
+MEMBER_METRICS = (HEARTBEATS, HEARTBEAT_AGE)
+"""Recorded by each verifier replica that has a controller, with `MEMBER_LABELS`."""
 
 HTTP_REQUESTS = _counter("outrider_http_requests_total", "HTTP requests answered.", "route", "status")
 HTTP_SECONDS = _histogram(
@@ -159,6 +190,23 @@ GATEWAY_LABELS = ("gateway",)
 
 GATEWAY_METRICS = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_ACTIVE, ROUTE_DECISIONS)
 """Recorded by each gateway replica, with `GATEWAY_LABELS`."""
+
+ROUTER_CALLS = _counter(
+    "outrider_router_calls_total", "Calls by the pool asked for and the role of the replica chosen.", "pool", "role"
+)
+ROUTER_PREFIX_HITS = _counter(
+    "outrider_router_prefix_hits_total", "Calls that went to a replica which computed their prefix before."
+)
+ROUTER_DEGRADED = _counter(
+    "outrider_router_degraded_total",
+    "Calls and replicas' reports that could not be read, so that load alone decided, by what was wrong.",
+    "reason",
+)
+ROUTER_REPLICAS = _gauge("outrider_router_replicas", "Verifiers that the gateway's router knows, by role.", "role")
+ROUTER_STATS_AGE = _gauge("outrider_router_stats_age_seconds", "Age of the oldest report that routing stands on.")
+
+ROUTER_METRICS = (ROUTER_CALLS, ROUTER_PREFIX_HITS, ROUTER_DEGRADED, ROUTER_REPLICAS, ROUTER_STATS_AGE)
+"""Recorded by each gateway replica for its router, with `GATEWAY_LABELS`."""
 
 DRAFTER_LABELS = ("drafter",)
 """Carried by every metric of a drafter actor; the value is the replica."""
@@ -187,3 +235,33 @@ DRAFTER_METRICS = (
     DRAFTER_CANCELLED, DRAFTER_BRANCHES, DRAFTER_DRAFT_TOKENS, DRAFTER_EVICTED, DRAFTER_LOST, DRAFTER_FAILURES,
 )  # fmt: skip
 """Recorded by each drafter replica, with `DRAFTER_LABELS`."""
+
+CONTROLLER_LABELS = ("controller",)
+"""Carried by every metric of the controller; the value is the replica."""
+
+POOL_REPLICAS = _gauge("outrider_pool_replicas", "Verifiers heard of lately, by the role that they have.", "role")
+POOL_TARGET = _gauge("outrider_pool_target_replicas", "Verifiers by the role that they should have.", "role")
+POOL_RUNNING = _gauge("outrider_pool_running_requests", "Choices in running batches, by role.", "role")
+POOL_WAITING = _gauge("outrider_pool_waiting_requests", "Choices that wait for a place in a batch, by role.", "role")
+POOL_TOKENS_PER_S = _gauge("outrider_pool_tokens_per_second", "Output of the last seconds, by role.", "role")
+POOL_LATENCY = _gauge(
+    "outrider_pool_latency_p95_seconds",
+    "The worst replica's p95 of the last seconds, by role: time to the first token (ttft) or per output token (tpot).",
+    "role",
+    "kind",
+)
+POOL_OBJECTIVE = _gauge("outrider_pool_objective_seconds", "Objective for ttft and tpot.", "kind")
+POOL_LEAVING = _gauge("outrider_pool_leaving_replicas", "Verifiers that only finish what they began, and go away.")
+POOL_DECISIONS = _counter("outrider_pool_decisions_total", "Decisions of the controller, by reason.", "reason")
+POOL_MOVES = _counter("outrider_pool_moves_total", "Changes of role that the controller began, by new role.", "role")
+POOL_PINNED = _gauge("outrider_pool_pinned", "1 while an operator has fixed the split.")
+PLANNED_REPLICAS = _gauge("outrider_planned_replicas", "How many verifiers the load asks for.")
+HEARTBEATS_HEARD = _counter(
+    "outrider_controller_heartbeats_total", "Heartbeats that came in: ok or malformed.", "result"
+)
+
+CONTROLLER_METRICS = (
+    POOL_REPLICAS, POOL_TARGET, POOL_RUNNING, POOL_WAITING, POOL_TOKENS_PER_S, POOL_LATENCY, POOL_OBJECTIVE,
+    POOL_LEAVING, POOL_DECISIONS, POOL_MOVES, POOL_PINNED, PLANNED_REPLICAS, HEARTBEATS_HEARD,
+)  # fmt: skip
+"""Recorded by the controller, with `CONTROLLER_LABELS`."""

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.telemetry import names
 from cluster.telemetry.names import Metric, MetricKind
-from cluster.types import DrafterStats, FinishReason, RequestOutput, StepStats
+from cluster.types import DrafterStats, FinishReason, RequestOutput, Role, StepStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -139,10 +139,25 @@ class EngineRecorder:
                 metrics.add(names.SOURCE_DRAFT_TOKENS, source.num_draft_tokens, source.source)
                 metrics.add(names.SOURCE_ACCEPTED_TOKENS, source.num_accepted_tokens, source.source)
         metrics.add(names.DRAFT_WAIT_SECONDS, stats.draft_wait_s)
+        for reason, count in stats.draft_limits.items():
+            metrics.add(names.DRAFT_LIMITS, count, reason)
+        for name, calibration_error in stats.calibration_errors.items():
+            metrics.set(names.CALIBRATION_ERROR, calibration_error, name)
         if stats.num_drafter_failures:
             metrics.add(names.DRAFT_FALLBACKS, stats.num_drafter_failures, "error")
         for bits in stats.entropy_bits:
             metrics.observe(names.ENTROPY_BITS, bits)
+
+    def record_role(self, role: Role) -> None:
+        """The role in force."""
+        for each in Role:
+            self.metrics.set(names.ROLE, each is role, each.value)
+
+    def record_flip(self, role: Role, taken_s: float) -> None:
+        """The role has changed to this one, so long after that was asked for."""
+        self.record_role(role)
+        self.metrics.add(names.ROLE_FLIPS)
+        self.metrics.observe(names.ROLE_FLIP_SECONDS, taken_s)
 
     def record_drafter(self, stats: DrafterStats) -> None:
         """Add what happened with drafter actors since the last call; of one source, whose counts only rise."""

@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.clock import MonotonicClock
 from cluster.config import DraftConfig, EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.draft_build import build_draft_model
@@ -20,7 +19,7 @@ from cluster.training.questions import collect_questions
 from cluster.training.reporter import Reporter
 
 # A draft row is never counted as costing anything, so that every round drafts as many tokens as it may.
-_FREE = DraftCost(row_cost_ratio=0.0, round_cost_ratio=0.0)
+_FREE = DraftCost.free()
 _MAX_NUM_SEQS = 16
 _KV_CACHE_TOKENS = 65_536
 
@@ -78,15 +77,7 @@ def measure(settings: MeasureSettings, reporter: Reporter) -> MeasureReport:
     draft_config = DraftConfig(kv_cache_tokens=_KV_CACHE_TOKENS, num_threads=config.num_threads)
     model = build_draft_model(loaded, draft_config, eos_token_ids=parts.eos_token_ids)
     drafter = DraftModelDrafter(model, max_draft_tokens=settings.num_speculative_tokens, cost=_FREE)
-    engine = Engine(
-        config,
-        runner=parts.runner,
-        tokenizer=parts.tokenizer,
-        eos_token_ids=parts.eos_token_ids,
-        model_id=parts.model_id,
-        clock=MonotonicClock(),
-        drafter=drafter,
-    )
+    engine = Engine.from_parts(config, parts, drafter=drafter)
     try:
         run = AcceptanceRun(engine, questions, max_tokens=settings.max_tokens, seed=0)
         reporter.begin("acceptance", 0, run.num_turns_left)
@@ -123,6 +114,7 @@ def _engine_config(settings: MeasureSettings) -> EngineConfig:
         revision=settings.revision,
         num_threads=settings.num_threads or available_threads(),
         drafter="off",
+        draft_budget="fixed",
         num_speculative_tokens=settings.num_speculative_tokens,
         max_num_seqs=_MAX_NUM_SEQS,
         kv_cache_tokens=_KV_CACHE_TOKENS,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from cluster.engine.budget import Adaptation, DraftCost, Prior, SequenceBudget
+from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
+from cluster.engine.sequence_budget import LearnedPriors, Prior, SequenceBudget
 from cluster.engine.startup import EngineParts
 from cluster.messages import PROTOCOL_VERSION, Close, Hello, Lost, Open, Round, Row, SequenceTable, Table, Welcome
 from cluster.transport.address import Address
@@ -59,6 +60,7 @@ class AskingDrafter:
 
     def __init__(self, channel: Channel, hello: Hello, *, max_draft_tokens: int, cost: DraftCost) -> None:
         self._channel, self._max_draft_tokens, self._cost = channel, max_draft_tokens, cost
+        self._priors = LearnedPriors(_PRIORS)
         self._followed: dict[str, _Followed] = {}
         self._num_sequences = self._num_rounds = 0
         channel.send(hello)
@@ -115,8 +117,7 @@ class AskingDrafter:
 
     def _open(self, sequence: Sequence) -> None:
         self._num_sequences += 1
-        budget = SequenceBudget(_PRIORS, cost=self._cost, adaptation=Adaptation())
-        followed = _Followed(self._num_sequences, sequence.num_tokens, budget)
+        followed = _Followed(self._num_sequences, sequence.num_tokens, SequenceBudget(self._priors))
         self._followed[sequence.request_id] = followed
         self._channel.send(
             Open(

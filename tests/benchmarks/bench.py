@@ -34,6 +34,9 @@ BENCHMARKS = (
     "channel",
     "start_up",
     "run_ahead",
+    "never_slower",
+    "domain_accuracy",
+    "entropy_study",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""
 

@@ -3,7 +3,6 @@
 import time
 from dataclasses import replace
 
-from cluster.clock import MonotonicClock
 from cluster.config import EngineConfig
 from cluster.engine.engine import Engine
 from cluster.engine.startup import EngineParts, load_parts
@@ -50,14 +49,7 @@ def measure(*, quick: bool) -> Answer:
 
 
 def _engine(config: EngineConfig, parts: EngineParts) -> Engine:
-    return Engine(
-        config,
-        runner=parts.runner,
-        tokenizer=parts.tokenizer,
-        eos_token_ids=parts.eos_token_ids,
-        model_id=parts.model_id,
-        clock=MonotonicClock(),
-    )
+    return Engine.from_parts(config, parts)
 
 
 def _paired_steps(engines: dict[str, Engine], requests: dict[str, Request], num_pairs: int) -> dict[str, list[float]]:

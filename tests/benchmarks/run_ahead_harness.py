@@ -10,7 +10,6 @@ from collections.abc import Sequence as Seq
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from cluster.clock import MonotonicClock
 from cluster.config import DraftConfig, EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
@@ -94,14 +93,7 @@ def load_target(model: str) -> Target:
     )
     parts = load_parts(config)
     cost = measure_draft_cost(parts.runner)
-    engine = Engine(
-        config,
-        runner=parts.runner,
-        tokenizer=parts.tokenizer,
-        eos_token_ids=parts.eos_token_ids,
-        model_id=parts.model_id,
-        clock=MonotonicClock(),
-    )
+    engine = Engine.from_parts(config, parts, draft_cost=cost)
     return Target(config=config, parts=parts, engine=engine, cost=cost)
 
 
@@ -117,8 +109,7 @@ def local_drafter(target: Target, draft: str) -> tuple[DraftModelDrafter, DraftC
     parts = target.parts
     loaded = load_draft_model(draft, parts.source, target_tokenizer=parts.tokenizer)
     model = build_draft_model(loaded, _draft_config(draft, 1), eos_token_ids=parts.eos_token_ids)
-    ratio = pass_seconds(model.runner, (1,))[1] / pass_seconds(parts.runner, (1,))[1]
-    cost = replace(target.cost, token_cost_ratio=ratio)
+    cost = replace(target.cost, token_s=pass_seconds(model.runner, (1,))[1])
     return DraftModelDrafter(model, max_draft_tokens=NUM_TOKENS, cost=cost), cost
 
 

@@ -221,7 +221,7 @@ def test_drafts_are_as_good_after_a_burst_without_any_as_before(
     # Passes of up to 12 rows cost next to nothing, further rows their full share.
     ratios = [(1, 1.0), (12, 1.05), (112, 101.0)]
     with verifier_here(
-        engine_config, [drafter.running.record], forward_s=0.03, draft_wait_s=DRAFT_WAIT_S, step_ratios=ratios
+        engine_config, [drafter.running.record], forward_s=0.01, draft_wait_s=DRAFT_WAIT_S, step_ratios=ratios
     ) as verifier:
         report = verifier.run(work)
     assert report.texts == plain(work)

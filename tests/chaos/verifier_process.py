@@ -9,19 +9,19 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cluster.clock import MonotonicClock
 from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.engine import Engine
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_runner import ModelRunner
-from cluster.engine.startup import load_parts
+from cluster.engine.startup import load_parts, measure_draft_cost
+from cluster.engine.step_time import StepTimes
 from cluster.types import Request, SamplingParams
 from deployments.discovery import DrafterRecord
 from deployments.draft_client import DraftClient, DraftClientConfig
@@ -110,9 +110,10 @@ class PacedRunner:
     Args:
         runner: the target.
         forward_s: seconds to sleep in each pass.
+        step_ratios: (rows, sleep as a multiple of `forward_s`), straight lines between; empty for the same at any size.
     """
 
-    def __init__(self, runner: ModelRunner, forward_s: float) -> None:
+    def __init__(self, runner: ModelRunner, forward_s: float, step_ratios: Sequence[tuple[int, float]] = ()) -> None:
         self.vocab_size, self.num_kv_blocks, self.block_size = (
             runner.vocab_size,
             runner.num_kv_blocks,
@@ -120,13 +121,14 @@ class PacedRunner:
         )
         self.max_model_len, self.dtype, self.numerics = runner.max_model_len, runner.dtype, runner.numerics
         self.num_foreign_ids = 0
-        self._runner, self._forward_s = runner, forward_s
+        self._runner = runner
+        self._sleep = StepTimes(knots=tuple((rows, ratio * forward_s) for rows, ratio in step_ratios or ((1, 1.0),)))
 
     def forward(self, batch: ModelInput) -> torch.Tensor:
         ids = batch.token_ids
         self.num_foreign_ids += int(((ids < 0) | (ids >= self.vocab_size)).sum())
         logits_NV = self._runner.forward(batch)
-        time.sleep(self._forward_s)
+        time.sleep(self._sleep.forward_s(len(ids)))
         return logits_NV
 
     def close(self) -> None:
@@ -156,25 +158,19 @@ class Verifier:
         config = EngineConfig(**settings["engine"])
         parts = load_parts(config)
         self._client: DraftClient | None = None
+        self._runner = PacedRunner(parts.runner, settings["forward_s"], settings["step_ratios"])
+        self._cost = measure_draft_cost(self._runner, config) if settings["step_ratios"] else DraftCost()
         if settings["records"]:
-            cost = settings["step_ratios"]
             self._client = build_client(
                 parts,
                 DraftClientConfig(num_speculative_tokens=4, draft_wait_s=settings["draft_wait_s"]),
                 node_id=NODE_ID,
                 name=settings["name"],
-                cost=DraftCost(step_ratios=tuple(map(tuple, cost))) if cost else None,
+                cost=self._cost,
             )
             self._client.set_peers(candidates_of([DrafterRecord(**each) for each in settings["records"]]))
-        self._runner = PacedRunner(parts.runner, settings["forward_s"])
-        self._engine = Engine(
-            config,
-            runner=self._runner,
-            tokenizer=parts.tokenizer,
-            eos_token_ids=parts.eos_token_ids,
-            model_id=parts.model_id,
-            clock=MonotonicClock(),
-            drafter=self._client,
+        self._engine = Engine.from_parts(
+            config, replace(parts, runner=self._runner), draft_cost=self._cost, drafter=self._client
         )
 
     def connect(self, timeout_s: float = 20.0) -> None:

@@ -85,7 +85,7 @@ def settings(
         name: of the verifier.
         forward_s: what each pass of its target takes longer.
         draft_wait_s: how long a round may wait for tables.
-        step_ratios: as in `DraftCost`, what it believes of its target's passes.
+        step_ratios: as in `PacedRunner`: time of a pass by its rows.
     """
     return {
         "engine": asdict(engine) | {"drafter": "off"},

@@ -11,7 +11,8 @@ from deployments.auth import KeyRing
 from deployments.client import LocalClient
 from deployments.routes import build_http_app
 from deployments.service import GatewaySettings, Service
-from deployments.verifier import VerifierConfig, VerifierCore
+from deployments.verifier import VerifierCore
+from deployments.verifier_config import VerifierConfig
 from tests.deployments.fake_engine import ByteTokenizer, FakeEngine
 
 

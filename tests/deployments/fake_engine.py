@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.clock import Clock, MonotonicClock
-from cluster.errors import InvalidRequestError
+from cluster.engine.step_time import StepTimes
+from cluster.errors import ConfigError, InvalidRequestError
 from cluster.types import (
     FinishReason,
     Request,
     RequestOutput,
+    Role,
     SpeculationMode,
     SpeculationStats,
     StepStats,
@@ -48,6 +50,7 @@ class FakeEngine:
     vocab_size = 257
     numerics = "invariant"
     dtype = "float32"
+    most_seqs = 1024
 
     def __init__(
         self,
@@ -67,6 +70,9 @@ class FakeEngine:
         self.lengths: dict[str, int] = {}
         self.aborted: list[str] = []
         self.seen: list[Request] = []
+        self.roles: list[tuple[Role, int, int]] = []
+        self.kv_tax_tokens = 64
+        self.step_times: StepTimes | None = None
 
     @property
     def has_work(self) -> bool:
@@ -82,6 +88,13 @@ class FakeEngine:
     def abort(self, request_id: str) -> None:
         if self.requests.pop(request_id, None) is not None:
             self.aborted.append(request_id)
+
+    def set_role(self, role: Role, *, max_num_seqs: int) -> None:
+        if max_num_seqs > self.most_seqs:
+            raise ConfigError(field="max_num_seqs", value=max_num_seqs, allowed=f"1 to {self.most_seqs}")
+        self.roles.append((role, max_num_seqs, len(self.requests)))
+        self.max_num_seqs = max_num_seqs
+        self.kv_tax_tokens = 64 if role is Role.SPECULATIVE else 0
 
     def step(self) -> list[RequestOutput]:
         self.num_steps += 1
@@ -106,6 +119,7 @@ class FakeEngine:
             num_prompt_tokens=sum(len(r.prompt_token_ids) for r in running if self.lengths[r.request_id] <= 3),
             num_drafts=num_drafts,
             num_draft_tokens=4 * num_drafts,
+            num_tried_tokens=3 * num_drafts,
             accepted_per_position=tuple(num_drafts if p < accepted else 0 for p in range(4)),
             entropy_bits=tuple(1.0 for _ in emitted),
             num_running=min(len(self.requests), self.max_num_seqs),

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from autoscaling.pool_config import PoolConfig
 from cluster.config import DraftConfig, EngineConfig
 from cluster.errors import ConfigError
 from deployments.app import AppArgs, build_app
+from deployments.verifier_config import RoleSeats
 
 
 def test_the_bound_app_is_cheap_to_import_and_loads_no_torch() -> None:
@@ -32,6 +34,9 @@ def test_arguments_become_the_engines_own_settings() -> None:
         ({"admission": {"queue": 1}}, "queue"),
         ({"served_model_name": "a b"}, "served_model_name"),
         ({"num_verifiers": 0}, "num_verifiers"),
+        ({"pools": {"mod": "batch"}}, "mod"),
+        ({"drain_timeout_s": 0}, "drain_timeout_s"),
+        ({"routing": "random"}, "routing"),
     ],
 )
 def test_unknown_or_wrong_arguments_are_refused_by_name(values: dict[str, object], field: str) -> None:
@@ -55,8 +60,10 @@ def bound(args: AppArgs) -> dict[str, Any]:
     gateway: Any = build_app(args)._bound_deployment
     verifier = gateway.init_args[0]._bound_deployment
     drafter = verifier.init_args[1]
-    assert gateway.init_args[4] is drafter
+    controller = verifier.init_args[3]
+    assert gateway.init_kwargs == {"drafter": drafter, "controller": controller}
     found = {"Gateway": gateway, "Verifier": verifier, "Drafter": drafter and drafter._bound_deployment}
+    found["Controller"] = controller and controller._bound_deployment
     assert all(deployment is None or deployment.name == name for name, deployment in found.items())
     return found
 
@@ -76,6 +83,46 @@ def test_the_application_is_a_gateway_bound_to_verifiers_and_those_to_drafters()
         "actor",
         2,
     )
+
+
+def test_a_single_verifier_has_no_pools_and_no_controller() -> None:
+    deployments = bound(AppArgs())
+    assert deployments["Controller"] is None
+    verifier = deployments["Verifier"]
+    assert (verifier.init_args[0].max_num_seqs_by_role, verifier.init_args[2]) == (None, None)
+
+
+@pytest.mark.parametrize("values", [{"num_verifiers": 2}, {"pools": {}}])
+def test_several_verifiers_or_settings_of_pools_bring_a_controller(values: dict[str, object]) -> None:
+    args = AppArgs.model_validate({"engine": {"num_speculative_tokens": 3}, **values})
+    deployments = bound(args)
+    controller, verifier = deployments["Controller"], deployments["Verifier"]
+    assert (controller.num_replicas, controller.init_args) == (1, (args.effective_pools, "Verifier"))
+    assert verifier.init_args[2] == args.effective_pools
+    assert args.effective_pools == PoolConfig(num_speculative_tokens=3)
+    assert verifier.init_args[0].max_num_seqs_by_role == RoleSeats(speculative=16, batch=128)
+
+
+def test_calls_to_verifiers_are_routed_by_their_own_router_and_removed_ones_may_finish() -> None:
+    config = bound(AppArgs(drain_timeout_s=77))["Verifier"]._deployment_config
+    assert config.request_router_config.request_router_class == "deployments.verifier_router.VerifierRouter"
+    assert config.request_router_config.request_routing_stats_period_s == 0.5
+    assert config.graceful_shutdown_timeout_s == 77
+
+
+def test_bounds_of_the_pools_let_the_plan_scale_the_verifiers() -> None:
+    args = AppArgs.model_validate({"pools": {"min_replicas": 1, "max_replicas": 3}})
+    verifier = bound(args)["Verifier"]
+    config = verifier._deployment_config.autoscaling_config
+    assert (config.min_replicas, config.max_replicas) == (1, 3)
+    assert verifier.init_args[0].num_verifiers == 3
+    assert bound(AppArgs(pools=PoolConfig()))["Verifier"]._deployment_config.autoscaling_config is None
+
+
+def test_predictions_reckon_with_no_drafts_where_nobody_drafts() -> None:
+    pools = AppArgs(num_verifiers=2, drafter="off").effective_pools
+    assert pools is not None
+    assert pools.num_speculative_tokens == 0
 
 
 def test_where_the_layout_is_measured_drafters_wait_to_be_asked() -> None:
@@ -130,6 +177,9 @@ def test_the_bundled_target_takes_the_bundled_draft_model_where_it_is_shipped(
         ({"drafter_gpus": 1.5}, "drafter_gpus"),
         ({"drafter_placement": {"kind": "same_node"}}, "drafter_placement.kind"),
         ({"draft": {"num_threads": 0}}, "draft.num_threads"),
+        ({"num_verifiers": 2, "pools": {"min_replicas": 1, "max_replicas": 3}}, "num_verifiers"),
+        ({"pools": {"heartbeat_s": 0}}, "pools.heartbeat_s"),
+        ({"num_verifiers": 2, "engine": {"max_num_batched_tokens": 64}}, "engine.max_num_batched_tokens"),
     ],
 )  # fmt: skip
 def test_contradictions_are_refused_by_field(values: dict[str, object], field: str) -> None:
@@ -153,3 +203,20 @@ def test_contradictions_are_refused_by_field(values: dict[str, object], field: s
 def test_drafter_arguments_out_of_range_are_refused_by_name(values: dict[str, object], field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         AppArgs.model_validate(values)
+
+
+def test_a_serve_file_may_give_the_plan_to_the_whole_application() -> None:
+    from ray.serve.schema import ServeApplicationSchema
+
+    file = {
+        "name": "outrider",
+        "import_path": "deployments.app:build_app",
+        "args": {"pools": {"min_replicas": 1, "max_replicas": 8}},
+        "autoscaling_policy": {
+            "policy_function": "autoscaling.serve_policy:AppPlanPolicy",
+            "policy_kwargs": {"per_verifier": {"Drafter": 0.25}},
+        },
+    }
+    schema = ServeApplicationSchema.model_validate(file)
+    assert schema.autoscaling_policy == file["autoscaling_policy"]
+    assert AppArgs.model_validate(schema.args).most_verifiers == 8

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.clock import ManualClock
+from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.fallback import FallbackDrafter
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.engine import Engine
@@ -44,6 +45,7 @@ class Setup:
         *,
         plain: dict[str, Result],
         config: DraftClientConfig | None = None,
+        cost: DraftCost | None = None,
         **engine: Any,
     ) -> None:
         self.requests, self.plain = requests, plain
@@ -57,6 +59,7 @@ class Setup:
             vocab_size=VOCAB_SIZE,
             clock=self.clock,
             config=config or DraftClientConfig(),
+            cost=cost,
         )
         self.client.set_peers([self.drafter.candidate()])
         self.engine: Engine = make_engine(drafter=self.client, clock=self.clock, **engine)
@@ -230,7 +233,8 @@ def test_no_fault_changes_the_text_or_stops_a_round(many: dict[str, Result], fau
 def test_b12_a_useless_drafter_is_left_alone_and_the_counters_say_why(
     many: dict[str, Result], fault: str, reason: str
 ) -> None:
-    setup = Setup(MANY, plain=many)
+    # Drafts that do not pay are not asked for: here they cost nothing, or the budget would be quicker.
+    setup = Setup(MANY, plain=many, cost=DraftCost.free(), draft_budget="fixed")
     setup.drafter.edit = FAULTS[fault]()
     # It has read its prompts long ago: silence counts.
     setup.drafter.edit, bad = list, setup.drafter.edit

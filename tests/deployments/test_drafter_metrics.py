@@ -12,8 +12,7 @@ SNAPSHOT = RunAheadSnapshot(
     num_steps=10,
     forward_s=0.5,
     kv_cache_usage_ratio=0.25,
-    step_fixed_s=0.001,
-    step_row_s=0.0001,
+    pass_s=0.001,
     counters=Counters(num_rounds=8, num_tables=6, num_late_tables=2, num_lost_capacity=1),
     peers=(),
 )

@@ -10,7 +10,7 @@ from deployments import drafting
 from deployments.discovery import DrafterRecord
 from deployments.drafting import drafting_for
 from deployments.layout import NodeShare
-from deployments.verifier import VerifierConfig
+from deployments.verifier_config import VerifierConfig
 
 pytestmark = pytest.mark.anyio
 

@@ -14,11 +14,11 @@ from cluster.engine.engine import Engine
 from cluster.engine.memory_plan import DraftMemory
 from cluster.engine.startup import available_threads
 from cluster.errors import LoadError
-from cluster.types import Request, SamplingParams, StepStats
+from cluster.types import Request, Role, SamplingParams, StepStats
 from deployments import engine_build
 from deployments.engine_build import BuiltEngine, build_engine, expected_rates
 from deployments.layout import Layout, Measurements, NodeShare
-from deployments.verifier import VerifierConfig
+from deployments.verifier_config import RoleSeats, VerifierConfig
 
 pytestmark = pytest.mark.engine
 
@@ -68,7 +68,7 @@ def test_every_layout_writes_the_same_text(config: VerifierConfig, temperature: 
 
 def test_the_local_draft_model_drafts_and_its_drafts_are_accepted(config: VerifierConfig) -> None:
     # Without prompt lookup, so that all drafts are the draft model's.
-    built = build(config, drafter="local", engine=replace(config.engine, drafter="off"))
+    built = build(config, drafter="local", engine=replace(config.engine, drafter="off", draft_budget="fixed"))
     _, rounds = generate(built.engine, 0.0)
     sources = [source for stats in rounds for source in stats.draft_sources]
     assert {source.source for source in sources} == {"draft_model"}
@@ -152,7 +152,7 @@ def test_d3_a_local_draft_model_is_part_of_the_memory_plan(
     class PlannedError(Exception):
         pass
 
-    def load_parts(_: EngineConfig, draft: object) -> None:
+    def load_parts(_: EngineConfig, draft: object, **_others: object) -> None:
         planned.append(draft)
         raise PlannedError
 
@@ -164,3 +164,49 @@ def test_d3_a_local_draft_model_is_part_of_the_memory_plan(
         with pytest.raises(PlannedError):
             build(config, drafter=kind)
     assert planned == [memory, memory, None, None]
+
+
+SEATS = RoleSeats(speculative=2, batch=16)
+
+
+def test_with_roles_the_engine_starts_with_the_speculative_seats_and_its_kv_tax(config: VerifierConfig) -> None:
+    lookahead = 2 * config.engine.num_speculative_tokens
+    built = build(config, drafter="ngram", max_num_seqs_by_role=SEATS)
+    assert built.engine.config.max_num_seqs == 2
+    assert 0 <= built.engine.kv_tax_tokens - lookahead < 32
+    built.engine.set_role(Role.BATCH, max_num_seqs=16)
+    assert built.engine.kv_tax_tokens == 0
+    built.engine.close()
+
+
+def test_the_kv_cache_of_a_local_draft_model_is_part_of_the_tax(config: VerifierConfig) -> None:
+    draft = replace(config.draft, kv_cache_tokens=512)
+    built = build(config, drafter="local", draft=draft, max_num_seqs_by_role=SEATS)
+    lookahead = 2 * config.engine.num_speculative_tokens
+    draft_kv = built.engine.kv_tax_tokens - lookahead
+    assert 100 < draft_kv <= 512 + 32, "tokens of the target, which are no smaller than its own"
+    built.engine.close()
+
+
+def test_without_roles_or_without_drafts_there_is_no_tax(config: VerifierConfig) -> None:
+    for changes in ({"drafter": "ngram"}, {"drafter": "off", "max_num_seqs_by_role": SEATS}):
+        built = build(config, **changes)
+        assert built.engine.kv_tax_tokens == 0
+        built.engine.close()
+
+
+def test_the_memory_plan_counts_the_larger_role(config: VerifierConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    class PlannedError(Exception):
+        pass
+
+    def load_parts(engine: EngineConfig, _: object, *, max_plain_seqs: int) -> None:
+        seen.append((engine.max_num_seqs, max_plain_seqs))
+        raise PlannedError
+
+    monkeypatch.setattr(engine_build, "load_parts", load_parts)
+    for seats in (None, SEATS):
+        with pytest.raises(PlannedError):
+            build(config, drafter="ngram", max_num_seqs_by_role=seats)
+    assert seen == [(4, 0), (2, 16)]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from deployments.admission import AdmissionConfig
-from deployments.verifier import VerifierConfig
+from deployments.verifier_config import VerifierConfig
 from tests.deployments.conftest import Serve
 from tests.deployments.fake_engine import FakeEngine
 from tests.deployments.http_helpers import error_of

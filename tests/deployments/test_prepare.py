@@ -4,11 +4,12 @@ import struct
 import pytest
 
 from cluster.errors import InvalidRequestError
-from cluster.types import SpeculationMode
+from cluster.routing.types import Domain, Reason, Route
+from cluster.types import Role, SpeculationMode
 from deployments.codec import TextCodec
 from deployments.limits import Limits
 from deployments.prepare import Caller, Job, Preparer, derive_seed
-from deployments.routing import Route, route_openai
+from deployments.routing import Routed, Router
 from deployments.schema import parse_body
 from deployments.schema_openai import ChatCompletionRequest, CompletionRequest
 from deployments.wire import EngineCard
@@ -28,12 +29,14 @@ def _preparer() -> Preparer:
 
 async def _completion(**fields: object) -> Job:
     body = parse_body(CompletionRequest, {"prompt": "abc"} | fields, strict=True)
-    return await _preparer().completion(body, route_openai(body), CALLER)
+    preparer, codec = _preparer(), TextCodec(ByteTokenizer(), 257)
+    prompts = await preparer.prompts(body)
+    return preparer.completion(body, prompts, Router("learned", 100).completion(body, prompts, codec.decode, 0), CALLER)
 
 
 def _chat(**fields: object) -> Job:
     body = parse_body(ChatCompletionRequest, {"messages": [{"role": "user", "content": "a"}]} | fields, strict=True)
-    return _preparer().chat(body, [1, 2, 3], route_openai(body), CALLER)
+    return _preparer().chat(body, [1, 2, 3], Router("learned", 100).chat(body, 3, 0), CALLER)
 
 
 def test_seed_derivation_is_the_documented_hash() -> None:
@@ -90,15 +93,23 @@ async def test_engine_ids_are_unique_even_when_the_client_repeats_its_own() -> N
     assert {job.response_id for job in jobs} == {"cmpl-id"}
 
 
-async def test_speculation_wishes_reach_the_engine_and_the_batch_pool_never_drafts() -> None:
+async def test_speculation_wishes_reach_the_engine_and_a_route_can_forbid_drafting_but_not_ask_for_it() -> None:
     job = await _completion(speculation={"num_speculative_tokens": 3, "drafter": "ngram"})
     assert job.requests[0].speculation.num_speculative_tokens == 3
     assert job.requests[0].speculation.drafter == "ngram"
     assert job.num_speculative_tokens == 3
     assert (await _completion(speculation={"num_speculative_tokens": 0})).num_speculative_tokens == 0
     body = parse_body(CompletionRequest, {"prompt": "a"}, strict=True)
-    batch = await _preparer().completion(body, Route("batch", "x"), CALLER)
-    assert batch.requests[0].speculation.mode is SpeculationMode.OFF
+    for pool in Role:
+        for drafts, mode in ((True, SpeculationMode.AUTO), (False, SpeculationMode.OFF)):
+            route = Route(pool=pool, reason=Reason.GOODPUT, drafts=drafts)
+            job = _preparer().completion(body, [[97]], Routed(route=route, domain=Domain.GENERAL_CHAT), CALLER)
+            assert job.requests[0].speculation.mode is mode
+
+
+async def test_the_engine_is_told_the_domain() -> None:
+    assert (await _completion(domain="rag_summary")).requests[0].domain == "rag_summary"
+    assert [request.domain for request in _chat(n=2).requests] == ["general_chat"] * 2
 
 
 async def test_the_salt_has_tenant_and_client_part() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.clock import MonotonicClock
 from deployments.admission import AdmissionConfig
-from deployments.verifier import VerifierConfig
+from deployments.verifier_config import VerifierConfig
 from tests.cluster.engine.engine_harness import make_engine, tokenizer
 from tests.deployments.conftest import Serve
 from tests.deployments.test_edge import HangingUpClient

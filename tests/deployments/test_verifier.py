@@ -6,7 +6,8 @@ import pytest
 
 from cluster.types import Request, SamplingParams
 from deployments import wire
-from deployments.verifier import VerifierConfig, VerifierCore
+from deployments.verifier import VerifierCore
+from deployments.verifier_config import VerifierConfig
 from tests.deployments.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Protocol
 
 from cluster.engine.plan import ScheduledSequence
@@ -16,10 +18,18 @@ class Draft:
     Attributes:
         token_ids: the guess, a chain.
         source: name of the drafter that made it, for metrics.
+        confidences: the drafter's estimate, for each token, that it is accepted once those before it were, 0..1; empty
+            where it has none, and then the draft is verified whole.
     """
 
     token_ids: tuple[int, ...]
     source: str
+    confidences: tuple[float, ...] = ()
+
+    @property
+    def expected_tokens(self) -> float:
+        """Tokens that are likely to be accepted; all of them where the drafter does not say."""
+        return sum(accumulate(self.confidences, mul)) if self.confidences else float(len(self.token_ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

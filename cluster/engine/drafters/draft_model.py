@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
-from cluster.engine.budget import Adaptation, DraftCost, Prior, SequenceBudget
+from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.draft_ahead import (
     DraftCapacityError,
@@ -15,6 +15,7 @@ from cluster.engine.drafters.draft_ahead import (
 )
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
+from cluster.engine.sequence_budget import DRAFT_MODEL_ADAPTATION, Adaptation, LearnedPriors, Prior, SequenceBudget
 
 _PRIORS = (Prior(first=0.6, next=0.6),)
 _ONLY_CLASS = 0
@@ -29,7 +30,7 @@ class DraftModelDrafter:
     Args:
         model: taken over; closed by `close`.
         max_draft_tokens: most tokens of one draft, at least 1.
-        cost: what drafts cost; `token_cost_ratio` should hold a step of the draft model.
+        cost: what drafts cost; `token_s` should hold a step of the draft model.
         adaptation: how quickly draft lengths follow the acceptance.
     """
 
@@ -44,7 +45,8 @@ class DraftModelDrafter:
         adaptation: Adaptation | None = None,
     ) -> None:
         self._model, self._max_draft_tokens = model, max_draft_tokens
-        self._cost, self._adaptation = cost or DraftCost(), adaptation or Adaptation()
+        self._cost, self._adaptation = cost or DraftCost(), adaptation or DRAFT_MODEL_ADAPTATION
+        self._priors = LearnedPriors(_PRIORS, self._adaptation)
         # In order of their last proposal; those of the others make room first.
         self._states: OrderedDict[str, _State] = OrderedDict()
         self._num_decoding = 0
@@ -67,10 +69,23 @@ class DraftModelDrafter:
                 jobs[want.sequence.request_id] = self._model.start(followed, (), num_tokens - 1, (1,))
         self._draft(list(jobs.values()), active)
         return {
-            request_id: Draft(token_ids=entry.token_ids, source=self.name)
+            request_id: Draft(
+                token_ids=entry.token_ids,
+                source=self.name,
+                confidences=self._states[request_id].budget.confidences(_ONLY_CLASS, len(entry.token_ids)),
+            )
             for request_id, job in jobs.items()
             for entry in job.entries[:1]
         }
+
+    def promise(self, want: Wanted) -> float:
+        """Tokens of a draft that are likely to be accepted, if the sequence got one in the next round."""
+        state = self._states.get(want.sequence.request_id)
+        if state is not None and state.is_too_long:
+            return 0.0
+        num_tokens = min(want.max_tokens, self._max_draft_tokens)
+        budget = state.budget if state is not None else SequenceBudget(self._priors, self._adaptation)
+        return sum(budget.survival(_ONLY_CLASS, num_tokens))
 
     def begin_round(self, items: Seq[ScheduledSequence]) -> None:
         """Note how many sequences decode."""
@@ -110,8 +125,7 @@ class DraftModelDrafter:
         state = self._states.get(request_id)
         if state is None or state.sequence is not sequence:  # The id may have been given to another request.
             self.forget(request_id)
-            budget = SequenceBudget(_PRIORS, cost=self._cost, adaptation=self._adaptation)
-            state = self._states[request_id] = _State(sequence, budget)
+            state = self._states[request_id] = _State(sequence, SequenceBudget(self._priors, self._adaptation))
         self._states.move_to_end(request_id)
         return state
 

@@ -1,7 +1,7 @@
-"""Two drafters in order of preference: the second drafts for the sequences that the first left without."""
+"""Two drafters: for each sequence and round the draft with more expected tokens wins."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
 from cluster.engine.drafters.base import Draft, Drafter, Wanted
@@ -11,21 +11,24 @@ from cluster.engine.sequence import Sequence
 
 
 class FallbackDrafter:
-    """Asks `first` for everything, then `second` for what is left; an error of one does not touch the other.
+    """Asks `first` for everything and `second` where it may do better; an error of one does not touch the other.
 
-    A request that names one of the two is served by that one alone.
+    A request that names one of the two is served by that one alone. Of two drafts with equal hopes, the first stays.
 
     Args:
-        first: preferred.
-        second: asked for the rest.
+        first: asked for all sequences: its drafts are cheap, or made already.
+        second: asked where `promise` exceeds what the first one's draft is likely to bring.
+        promise: what the second one's draft of a sequence is likely to bring, where asking for it costs time; None
+            where it costs nothing, and all are asked for.
 
     Attributes:
         name: both names, for logs.
         names: what requests may ask for.
     """
 
-    def __init__(self, first: Drafter, second: Drafter) -> None:
+    def __init__(self, first: Drafter, second: Drafter, promise: Callable[[Wanted], float] | None = None) -> None:
         self._drafters = (GuardedDrafter(first), GuardedDrafter(second))
+        self._promise = promise
         self.names = (first.name, second.name)
         self.name = "+".join(self.names)
 
@@ -36,18 +39,22 @@ class FallbackDrafter:
         return first.num_failures + second.num_failures
 
     def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
-        """Drafts of the first, and of the second where the first has none."""
-        drafts: dict[str, Draft] = {}
-        for drafter in self._drafters:
-            left = [
-                want
-                for want in wanted
-                if want.sequence.request_id not in drafts
-                and want.sequence.request.speculation.drafter in (None, drafter.name)
-            ]
-            if left:
-                drafts.update(drafter.propose(left))
+        """The better draft of each sequence that has one."""
+        first, second = self._drafters
+        drafts = dict(first.propose(_open_to(wanted, first.name)))
+        asked = [want for want in _open_to(wanted, second.name) if self._may_be_better(want, drafts)]
+        if asked:
+            for request_id, draft in second.propose(asked).items():
+                known = drafts.get(request_id)
+                if known is None or draft.expected_tokens > known.expected_tokens:
+                    drafts[request_id] = draft
         return drafts
+
+    def _may_be_better(self, want: Wanted, drafts: Mapping[str, Draft]) -> bool:
+        known = drafts.get(want.sequence.request_id)
+        if known is None or self._promise is None:
+            return True
+        return self._promise(want) > known.expected_tokens
 
     def begin_round(self, items: Seq[ScheduledSequence]) -> None:
         """Tell both."""
@@ -68,3 +75,8 @@ class FallbackDrafter:
         """Close both."""
         for drafter in self._drafters:
             drafter.close()
+
+
+def _open_to(wanted: Seq[Wanted], name: str) -> list[Wanted]:
+    """The sequences whose requests do not name another drafter."""
+    return [want for want in wanted if want.sequence.request.speculation.drafter in (None, name)]

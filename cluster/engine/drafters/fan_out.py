@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cluster.engine.drafters.step_cost import StepCost
+from cluster.engine.drafters.step_cost import PassCost
 
 MISS_EXPONENT = 0.75
 """r: four guesses then hit in 0.70 of the cases, as measured at temperatures 0 to 1 (DESIGN section 7)."""
@@ -106,7 +106,7 @@ def fair_share(capacity: int, other_rows: Iterable[int]) -> int:
     return remaining // num_sharing
 
 
-def plan(wants: Sequence[Want], *, time_s: float, cost: StepCost, limits: RowLimits) -> tuple[FanOut, ...]:
+def plan(wants: Sequence[Want], *, time_s: float, cost: PassCost, limits: RowLimits) -> tuple[FanOut, ...]:
     """Fit drafts of one verifier's round into the time until its verdict.
 
     One pass computes the trunks, then each draft token takes a pass over all branches. The draft length is the one
@@ -139,7 +139,7 @@ def plan(wants: Sequence[Want], *, time_s: float, cost: StepCost, limits: RowLim
     return _spread(wants, order[:best_rows], best_length)
 
 
-def _pass_rows(wants: Sequence[Want], length: int, time_s: float, cost: StepCost, limits: RowLimits) -> int:
+def _pass_rows(wants: Sequence[Want], length: int, time_s: float, cost: PassCost, limits: RowLimits) -> int:
     """Rows that a pass may have, all verifiers together, when the trunks and `length` draft tokens are to be in time.
 
     Work of others joins the pass of the trunks, too, unless that makes it longer than the passes after it: then some of

@@ -1,17 +1,17 @@
 """Prompt lookup: what followed the last tokens the last time they occurred in prompt or output.
 
 After prompt lookup decoding (Saxena, 2023) and vLLM's n-gram proposer, with an index instead of a search, so that a
-round costs the same however long the text is, and with a draft length fitted to each sequence's own acceptance.
+round costs the same however long the text is, and with an estimate of how good each sequence's matches are.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from itertools import cycle, islice
 
-from cluster.engine.budget import Adaptation, DraftCost, Prior, SequenceBudget
 from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
+from cluster.engine.sequence_budget import Adaptation, LearnedPriors, Prior, SequenceBudget
 
 MIN_NGRAM = 2
 MAX_NGRAM = 5
@@ -91,20 +91,16 @@ class NgramDrafter:
 
     Args:
         max_draft_tokens: most tokens of one draft, at least 1.
-        cost: what drafts cost in the verifier.
-        adaptation: how quickly draft lengths follow the acceptance.
+        adaptation: how quickly confidences follow the acceptance.
     """
 
     name = "ngram"
 
-    def __init__(
-        self, *, max_draft_tokens: int, cost: DraftCost | None = None, adaptation: Adaptation | None = None
-    ) -> None:
+    def __init__(self, *, max_draft_tokens: int, adaptation: Adaptation | None = None) -> None:
         self._max_draft_tokens = max_draft_tokens
-        self._cost = cost or DraftCost()
         self._adaptation = adaptation or Adaptation()
+        self._priors = LearnedPriors(_PRIORS, self._adaptation)
         self._states: dict[str, _State] = {}
-        self._num_decoding = 0
 
     @property
     def num_sequences(self) -> int:
@@ -112,21 +108,18 @@ class NgramDrafter:
         return len(self._states)
 
     def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
-        """Drafts of the sequences with a match, where drafts of that kind pay."""
+        """Drafts of the sequences with a match: how much of them is verified is decided elsewhere."""
         drafts = {}
-        # Others may decode that draft nothing, or were served by another drafter.
-        cost = self._cost.at(max(1, len(wanted), self._num_decoding))
         for want in wanted:
-            if token_ids := self._guess(want.sequence, want.max_tokens, cost):
-                drafts[want.sequence.request_id] = Draft(token_ids=token_ids, source=self.name)
+            if draft := self._guess(want.sequence, min(want.max_tokens, self._max_draft_tokens)):
+                drafts[want.sequence.request_id] = draft
         return drafts
 
     def begin_round(self, items: Seq[ScheduledSequence]) -> None:
-        """Note how many sequences decode."""
-        self._num_decoding = sum(item.samples for item in items)
+        """Nothing to note."""
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
-        """Fit the sequence's draft lengths to the verdict on its last proposal."""
+        """Learn from the verdict on the sequence's last proposal."""
         state = self._states.get(sequence.request_id)
         if draft.source != self.name or state is None or state.draft_class is None or not draft.token_ids:
             return
@@ -141,26 +134,28 @@ class NgramDrafter:
         """Drop everything."""
         self._states.clear()
 
-    def _guess(self, sequence: Sequence, max_tokens: int, cost: DraftCost) -> tuple[int, ...]:
+    def _guess(self, sequence: Sequence, num_tokens: int) -> Draft | None:
         token_ids = sequence.token_ids
         state = self._state(sequence)
         state.index.extend(token_ids)
         found = state.index.find(token_ids)
         if found is None:
             state.draft_class = None
-            return ()
+            return None
         position, length = found
         state.draft_class = _CLASS_OF_MATCH[length]
-        num_tokens = state.budget.num_draft_tokens(state.draft_class, min(max_tokens, self._max_draft_tokens), cost)
         continuation = token_ids[position + 1 : position + 1 + num_tokens]
-        return tuple(islice(cycle(continuation), num_tokens))
+        return Draft(
+            token_ids=tuple(islice(cycle(continuation), num_tokens)),
+            source=self.name,
+            confidences=state.budget.confidences(state.draft_class, num_tokens),
+        )
 
     def _state(self, sequence: Sequence) -> "_State":
         state = self._states.get(sequence.request_id)
         # Tokens of one sequence never shrink: fewer mean that the id was given to another request.
         if state is None or state.index.end >= sequence.num_tokens:
-            budget = SequenceBudget(_PRIORS, cost=self._cost, adaptation=self._adaptation)
-            state = self._states[sequence.request_id] = _State(budget)
+            state = self._states[sequence.request_id] = _State(SequenceBudget(self._priors, self._adaptation))
         return state
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cluster.engine.drafters.step_cost import StepCost
+from cluster.engine.drafters.step_cost import PassCost
 
 MAX_SKIPS = 6
 """Passes that prompts and late jobs are left out of before one goes in whatever it costs the others."""
@@ -36,7 +36,7 @@ class Candidate:
         return self.left_s > 0 and not self.is_catching_up and math.isfinite(self.left_s)
 
 
-def choose(candidates: Sequence[Candidate], *, cost: StepCost, max_rows: int, longest_s: float = math.inf) -> list[int]:
+def choose(candidates: Sequence[Candidate], *, cost: PassCost, max_rows: int, longest_s: float = math.inf) -> list[int]:
     """Pick the jobs of the next pass.
 
     Jobs join by time to verdict while the pass stays short enough for every verifier that is in time. Fan-outs were
@@ -73,7 +73,7 @@ def _urgency(item: Candidate) -> tuple[int, float]:
     return (1, item.left_s) if item.left_s > 0 else (2, item.left_s)
 
 
-def _capacity(on_time: Iterable[Candidate], cost: StepCost, max_rows: int) -> int:
+def _capacity(on_time: Iterable[Candidate], cost: PassCost, max_rows: int) -> int:
     """Rows of a pass with which each verifier's tables are in time, those set aside that no pass can save."""
     by_peer: dict[bytes, tuple[int, float]] = {}
     for item in on_time:

@@ -20,6 +20,7 @@ from cluster.engine.drafters.run_ahead_state import (
     RunAheadSnapshot,
     Task,
 )
+from cluster.engine.drafters.step_cost import PassCost
 from cluster.messages import (
     PROTOCOL_VERSION,
     Close,
@@ -49,6 +50,7 @@ class RunAhead:
         tokenizer_hash: of the target's vocabulary; verifiers with another one are refused.
         vocab_size: the target's; ids from it on are nonsense.
         limits: of sequences, drafts and passes.
+        cost: of a pass, as far as it was measured.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class RunAhead:
         tokenizer_hash: str,
         vocab_size: int,
         limits: RunAheadLimits | None = None,
+        cost: PassCost | None = None,
     ) -> None:
         self._model, self._clock, self._limits = model, clock, limits or RunAheadLimits()
         self._incarnation, self._tokenizer_hash, self._vocab_size = incarnation, tokenizer_hash, vocab_size
         self._book = SequenceBook(model, clock=clock, limits=self._limits)
-        self._passes = Passes(model, self._book, clock=clock, limits=self._limits)
+        self._passes = Passes(model, self._book, clock=clock, limits=self._limits, cost=cost)
         self._refused: set[bytes] = set()
 
     @property
@@ -139,8 +142,7 @@ class RunAhead:
             num_steps=self._passes.num_steps,
             forward_s=self._passes.forward_s,
             kv_cache_usage_ratio=used / (used + free),
-            step_fixed_s=self._passes.cost.fixed_s,
-            step_row_s=self._passes.cost.per_row_s,
+            pass_s=self._passes.cost.seconds(1),
             counters=self._book.counters,
             peers=self._book.peer_snapshots(),
         )

@@ -9,7 +9,7 @@ from cluster.engine.drafters.fan_out import FanOut, RowLimits, Want, plan
 from cluster.engine.drafters.pass_choice import Candidate, choose
 from cluster.engine.drafters.run_ahead_book import Key, SequenceBook
 from cluster.engine.drafters.run_ahead_state import Ended, Followed, Peer, RunAheadLimits, Task
-from cluster.engine.drafters.step_cost import StepCost
+from cluster.engine.drafters.step_cost import PassCost, StepCost
 from cluster.messages import Row
 
 _BLOCKS_PER_BRANCH = 2  # The copy of the sequence's last block, and one more if the draft passes its end.
@@ -25,6 +25,7 @@ class Passes:
         book: whose tasks; those that end are taken out.
         clock: for times to verdict, and to time passes.
         limits: of passes.
+        cost: of a pass, to start from; None knows nothing yet.
 
     Attributes:
         cost: of a pass, learnt from those that ran.
@@ -32,9 +33,17 @@ class Passes:
         forward_s: seconds spent in them.
     """
 
-    def __init__(self, model: DraftModel, book: SequenceBook, *, clock: Clock, limits: RunAheadLimits) -> None:
+    def __init__(
+        self,
+        model: DraftModel,
+        book: SequenceBook,
+        *,
+        clock: Clock,
+        limits: RunAheadLimits,
+        cost: PassCost | None = None,
+    ) -> None:
         self._model, self._book, self._clock, self._limits = model, book, clock, limits
-        self.cost = StepCost()
+        self.cost = cost or StepCost()
         self.num_steps, self.forward_s = 0, 0.0
         self._last_start_s = self._last_end_s = -math.inf
 

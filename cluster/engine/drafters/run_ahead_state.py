@@ -129,8 +129,7 @@ class RunAheadSnapshot:
         num_steps: forward passes so far.
         forward_s: seconds spent in them.
         kv_cache_usage_ratio: used share of the KV blocks, 0..1.
-        step_fixed_s: estimated seconds of a pass whatever its rows.
-        step_row_s: estimated seconds that each row adds.
+        pass_s: estimated seconds of a pass of one row.
         counters: totals, verifiers that are gone included.
         peers: the verifiers that are here.
     """
@@ -140,8 +139,7 @@ class RunAheadSnapshot:
     num_steps: int
     forward_s: float
     kv_cache_usage_ratio: float
-    step_fixed_s: float
-    step_row_s: float
+    pass_s: float
     counters: Counters
     peers: tuple[PeerSnapshot, ...]
 

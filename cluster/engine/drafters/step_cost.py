@@ -1,7 +1,60 @@
 """Seconds of a forward pass by its number of rows, estimated while passes run. Pure: seconds come in as values."""
 
+from bisect import bisect_right
+from typing import Protocol
+
+from cluster.engine.step_time import StepTimeModel, StepTimes
+
 MIN_SECONDS = 1e-6
 """No pass is thought to be quicker: rates and shares are divided by it."""
+
+
+class PassCost(Protocol):
+    """What plans of passes ask."""
+
+    def seconds(self, num_rows: int) -> float:
+        """Expected seconds of a pass, above 0; never falls with its rows."""
+        ...
+
+    def rows_within(self, seconds: float, max_rows: int) -> int:
+        """Most rows of a pass that is over in `seconds`, at most `max_rows`; 0 when not even one row fits."""
+        ...
+
+    def observe(self, num_rows: int, seconds: float) -> None:
+        """Learn from one pass."""
+        ...
+
+
+class TableCost:
+    """A table that was measured before serving, as a whole slower or quicker by what passes take since.
+
+    Kernels work through rows in tiles, so that seconds rise in steps: the thirteenth row may cost what twelve did. A
+    straight line plans too wide just behind a step, and its tables come late.
+
+    Args:
+        assumed: the table.
+    """
+
+    def __init__(self, assumed: StepTimes) -> None:
+        self._model = StepTimeModel(assumed=assumed, refit_interval=4)
+
+    def seconds(self, num_rows: int) -> float:
+        """Expected seconds of a pass, above 0; never falls with its rows."""
+        return max(MIN_SECONDS, self._model.times.forward_s(num_rows))
+
+    def rows_within(self, seconds: float, max_rows: int) -> int:
+        """Most rows of a pass that is over in `seconds`, at most `max_rows`; 0 when not even one row fits."""
+        return bisect_right(range(1, max_rows + 1), seconds, key=self.seconds)
+
+    def observe(self, num_rows: int, seconds: float) -> None:
+        """Learn from one pass."""
+        self._model.observe(
+            num_rows=num_rows,
+            num_sequences=num_rows,
+            num_context_tokens=0,
+            forward_s=max(seconds, MIN_SECONDS),
+            outside_s=0.0,
+        )
 
 
 class StepCost:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
-from cluster.clock import MonotonicClock
 from cluster.config import EngineConfig
-from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Drafter, Wanted
 from cluster.engine.engine import Engine
 from cluster.engine.lossless.cases import Scenario
@@ -21,9 +19,6 @@ from cluster.types import FinishReason, Request, RequestOutput
 # Short chunks, so that a prompt is read over several rounds beside the decoding of others.
 _PREFILL_CHUNK_TOKENS = 64
 _WRONG_SHARE = 1 / 8
-
-CHEAP = DraftCost(row_cost_ratio=0.001, round_cost_ratio=0.0)
-"""Drafts are made where they would not pay as well: what is checked here is tokens, not speed."""
 
 
 @dataclass(slots=True)
@@ -126,21 +121,17 @@ def build_engine(
         num_kv_blocks: size of the KV cache.
         drafter: what drafts, if neither nobody nor the n-gram drafter does; the engine does not close it.
     """
-    return Engine(
+    return Engine.from_parts(
         replace(
             config,
+            draft_budget="fixed",  # Drafts that do not pay must be right as well.
             max_num_seqs=scenario.max_num_seqs,
             prefill_chunk_tokens=config.prefill_chunk_tokens if scenario.max_num_seqs == 1 else _PREFILL_CHUNK_TOKENS,
             enable_prefix_cache=scenario.has_prefix_cache,
             num_speculative_tokens=max(scenario.lookaheads),
             drafter="ngram" if scenario.drafts == "ngram" else "off",
         ),
-        runner=_SmallPool(parts.runner, num_kv_blocks),
-        tokenizer=parts.tokenizer,
-        eos_token_ids=parts.eos_token_ids,
-        model_id=parts.model_id,
-        clock=MonotonicClock(),
-        draft_cost=CHEAP,
+        replace(parts, runner=_SmallPool(parts.runner, num_kv_blocks)),
         drafter=drafter,
     )
 

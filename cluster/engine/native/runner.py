@@ -61,6 +61,11 @@ class NativeRunner:
         self.dtype = "bfloat16" if model.struct.kv_is_bf16 else "float32"
         self._workers = [_Worker(self._share, thread) for thread in range(1, num_threads)]
 
+    @property
+    def kv_cache_bytes(self) -> int:
+        """Memory of the KV cache."""
+        return sum(cache.nbytes for cache in self._model.kv_caches)
+
     def forward(self, batch: ModelInput) -> torch.Tensor:
         """Logits of the asked rows.
 

@@ -78,6 +78,7 @@ def make_engine(
     drafter: Drafter | None = None,
     eos_token_ids: Iterable[int] = (EOS_TOKEN_ID,),
     clock: Clock | None = None,
+    kv_tax_tokens: int = 0,
     **settings: Any,
 ) -> Engine:
     return Engine(
@@ -88,6 +89,7 @@ def make_engine(
         model_id="tiny",
         clock=clock or ManualClock(),
         drafter=drafter,
+        kv_tax_tokens=kv_tax_tokens,
     )
 
 

@@ -22,6 +22,7 @@ def make_scheduler(
     prefill_chunk_tokens: int = 16,
     max_model_len: int = 128,
     enable_prefix_cache: bool = True,
+    num_reserve_blocks: int = 0,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
@@ -30,7 +31,7 @@ def make_scheduler(
         max_model_len=max_model_len,
         enable_prefix_cache=enable_prefix_cache,
     )
-    return Scheduler(config, BlockPool(num_blocks, block_size))
+    return Scheduler(config, BlockPool(num_blocks, block_size), num_reserve_blocks=num_reserve_blocks)
 
 
 def make_sequence(
@@ -96,7 +97,7 @@ class FakeEngine:
         running_before = self._with_status(SequenceStatus.RUNNING)
         waiting_before = self._with_status(SequenceStatus.WAITING)
         plan = self.scheduler.schedule(self.now_s, drafts or {})
-        self.check_plan(plan, drafts or {})
+        self.check_plan(plan, drafts or {}, num_running_before=len(running_before))
         self._check_order(plan, running_before, waiting_before)
         for item in plan.scheduled:
             self._forward(item)
@@ -118,11 +119,13 @@ class FakeEngine:
         assert not self.scheduler.has_work, "not everything finished"
         assert self.scheduler.pool.num_used_blocks == 0
 
-    def check_plan(self, plan: Plan, drafts: Mapping[str, tuple[int, ...]]) -> None:
+    def check_plan(self, plan: Plan, drafts: Mapping[str, tuple[int, ...]], *, num_running_before: int) -> None:
         config, pool = self.scheduler.config, self.scheduler.pool
+        num_seats = max(config.max_num_seqs, num_running_before)  # More than allowed may run, but none comes to them.
         assert plan.num_rows <= config.max_num_batched_tokens
-        assert len({id(item.sequence) for item in plan.scheduled}) == len(plan.scheduled) <= config.max_num_seqs
-        assert self.scheduler.num_running <= config.max_num_seqs
+        assert len({id(item.sequence) for item in plan.scheduled}) == len(plan.scheduled) <= num_seats
+        assert self.scheduler.num_running <= num_seats
+        assert sum(bool(item.draft_token_ids) for item in plan.scheduled) <= config.max_num_seqs
         for item in plan.scheduled:
             sequence, draft = item.sequence, item.draft_token_ids
             assert not item.is_stale

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.types import FinishReason, StepStats
 from tests.cluster.engine.engine_harness import (
@@ -76,8 +75,8 @@ def test_b1_repeated_words_are_continued_the_same(num_repeats: int) -> None:
 
 def test_b2_a_hundred_greedy_prompts_are_identical() -> None:
     items = [request(f"r{i}", random_prompt(i, 5 + i % 40), max_tokens=24) for i in range(100)]
-    drafter = NgramDrafter(max_draft_tokens=5, cost=DraftCost(row_cost_ratio=0.001))
-    with_drafts = run(make_engine(drafter=drafter), items)
+    drafter = NgramDrafter(max_draft_tokens=5)
+    with_drafts = run(make_engine(drafter=drafter, draft_budget="fixed"), items)
     without = run(make_engine(num_speculative_tokens=0), items)
     assert all(with_drafts[key].same_as(without[key]) for key in without)
     assert sum(r.speculation.num_accepted_tokens for r in with_drafts.values() if r.speculation) > 50

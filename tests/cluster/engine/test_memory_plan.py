@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.engine.memory_plan import DraftMemory, MemoryPlan
+from cluster.engine.memory_plan import DraftMemory, MemoryPlan, kv_tax_tokens, num_reserve_blocks
 from cluster.errors import ConfigError
 
 MIB = 1 << 20
@@ -67,3 +67,16 @@ def test_d3_a_draft_model_in_a_process_of_its_own_is_refused_with_its_table() ->
     assert caught.value.field == "draft.kv_cache_tokens"
     assert "at most 400 here" in caught.value.allowed
     assert "available" in caught.value.allowed
+
+
+def test_the_kv_tax_is_lookahead_plus_draft_kv_in_the_targets_tokens() -> None:
+    assert kv_tax_tokens(lookahead_tokens=16 * 7, draft_kv_bytes=0, kv_token_bytes=100) == 112
+    assert kv_tax_tokens(lookahead_tokens=16 * 7, draft_kv_bytes=1001, kv_token_bytes=100) == 112 + 11
+
+
+def test_a_tax_is_taken_in_whole_blocks_and_must_leave_two() -> None:
+    assert [num_reserve_blocks(tax, 10, 32) for tax in (0, 1, 32, 33, 8 * 32)] == [0, 1, 1, 2, 8]
+    with pytest.raises(ConfigError) as caught:
+        num_reserve_blocks(8 * 32 + 1, 10, 32)
+    assert caught.value.field == "kv_cache_tokens"
+    assert "at least 352" in caught.value.allowed

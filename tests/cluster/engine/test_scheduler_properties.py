@@ -28,6 +28,7 @@ class RandomTraffic(RuleBasedStateMachine):
     @initialize(
         block_size=st.integers(1, 5),
         num_spare_blocks=st.integers(0, 12),
+        num_reserve_blocks=st.integers(0, 6),
         max_num_seqs=st.integers(1, 5),
         num_extra_rows=st.integers(0, 12),
         prefill_chunk_tokens=st.integers(1, 12),
@@ -38,6 +39,7 @@ class RandomTraffic(RuleBasedStateMachine):
         *,
         block_size: int,
         num_spare_blocks: int,
+        num_reserve_blocks: int,
         max_num_seqs: int,
         num_extra_rows: int,
         prefill_chunk_tokens: int,
@@ -45,13 +47,14 @@ class RandomTraffic(RuleBasedStateMachine):
     ) -> None:
         self.engine = FakeEngine(
             make_scheduler(
-                -(-MAX_MODEL_LEN // block_size) + num_spare_blocks,
+                -(-MAX_MODEL_LEN // block_size) + num_spare_blocks + num_reserve_blocks,
                 block_size,
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_seqs + num_extra_rows,
                 prefill_chunk_tokens=prefill_chunk_tokens,
                 max_model_len=MAX_MODEL_LEN,
                 enable_prefix_cache=enable_prefix_cache,
+                num_reserve_blocks=num_reserve_blocks,
             )
         )
 
@@ -122,6 +125,15 @@ class RandomTraffic(RuleBasedStateMachine):
                 scheduler.advance(item, item.start + item.num_rows)
                 assert before == (item.sequence.block_table, item.sequence.num_computed_tokens)
 
+    @rule(data=st.data(), withholds_reserve=st.booleans())
+    def change_limits(self, data: st.DataObject, *, withholds_reserve: bool) -> None:
+        """A change of role: nobody is preempted for it, and no block is lost."""
+        scheduler = self.engine.scheduler
+        before = [(s.status, list(s.block_table), s.epoch) for s in self.engine.sequences]
+        max_num_seqs = data.draw(st.integers(1, min(5, scheduler.config.max_num_batched_tokens)))
+        scheduler.set_limits(max_num_seqs=max_num_seqs, withholds_reserve=withholds_reserve)
+        assert before == [(s.status, s.block_table, s.epoch) for s in self.engine.sequences]
+
     @rule(seconds=st.integers(1, 30))
     def wait(self, seconds: int) -> None:
         self.engine.now_s += seconds
@@ -130,7 +142,8 @@ class RandomTraffic(RuleBasedStateMachine):
     def books_balance(self) -> None:
         scheduler = self.engine.scheduler
         scheduler.check_integrity()
-        assert scheduler.pool.num_free_blocks + scheduler.pool.num_used_blocks == scheduler.pool.num_blocks
+        pool = scheduler.pool
+        assert pool.num_free_blocks + pool.num_used_blocks + pool.num_withheld_blocks == pool.num_blocks
         assert scheduler.num_running + scheduler.num_waiting == len(self.unfinished())
 
     def teardown(self) -> None:

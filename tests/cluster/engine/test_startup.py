@@ -8,7 +8,7 @@ import torch
 
 from cluster.config import EngineConfig
 from cluster.engine import startup
-from cluster.engine.memory_plan import DraftMemory
+from cluster.engine.memory_plan import DraftMemory, MemoryPlan
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_loader import load_config
 from cluster.engine.model_source import ModelSource
@@ -38,14 +38,15 @@ class SlowRunner:
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_draft_cost_is_what_further_rows_take(share: float) -> None:
-    cost = measure_draft_cost(SlowRunner(share))
+    times = measure_draft_cost(SlowRunner(share)).model.times
     for num_rows in (8, 20, 64, 100):
-        assert cost.step_ratio(num_rows) == pytest.approx(1 + share * (num_rows - 1), rel=0.3)
+        ratio = times.seconds(num_rows) / times.seconds(1)
+        assert ratio == pytest.approx(1 + share * (num_rows - 1), rel=0.3)
 
 
 def test_draft_cost_is_never_nothing() -> None:
-    cost = measure_draft_cost(SlowRunner(0.0))
-    assert 1.0 < cost.step_ratio(8) < cost.step_ratio(9) < cost.step_ratio(64) < 2.0
+    times = measure_draft_cost(SlowRunner(0.0)).model.times
+    assert times.seconds(1) < times.seconds(8) < times.seconds(9) < times.seconds(64) < 2.0 * times.seconds(1)
 
 
 def config_for(source: ModelSource, **changes: Any) -> EngineConfig:
@@ -94,3 +95,19 @@ def test_d3_a_draft_model_beside_the_target_is_refused_where_only_the_target_fit
     draft = DraftMemory(weights_bytes=80 << 20, kv_token_bytes=1536, kv_cache_tokens=65_536, workspace_bytes=1 << 20)
     with pytest.raises(ConfigError, match=r"(?s)kv_cache_tokens = 256 .*draft model, weights +80 MiB"):
         load_parts(config, draft)
+
+
+@pytest.mark.engine
+def test_the_plan_counts_the_drafts_of_the_one_role_and_the_sequences_of_the_other(
+    bundled_source: ModelSource,
+) -> None:
+    shape = read_shape(load_config(bundled_source))
+
+    def plan(max_num_seqs: int, max_plain_seqs: int) -> MemoryPlan:
+        config = EngineConfig(max_num_seqs=max_num_seqs, num_speculative_tokens=7)
+        return startup._plan_memory(config, shape, torch.bfloat16, torch.bfloat16, max_plain_seqs)
+
+    one, both = plan(16, 0), plan(16, 128)
+    assert one.lookahead_tokens == both.lookahead_tokens == 16 * 7
+    assert both.workspace_bytes - one.workspace_bytes == 2 * 4 * (128 - 16) * shape.vocab
+    assert plan(16, 8).workspace_bytes == one.workspace_bytes

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from cluster.engine.budget import Adaptation, DraftCost
+from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.draft_ahead import DraftModel
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.sequence import Sequence
+from cluster.engine.sequence_budget import Adaptation
 from cluster.types import SpeculationParams
 from tests.cluster.engine.engine_harness import (
     BLOCK_SIZE,
@@ -23,7 +24,7 @@ from tests.cluster.engine.engine_harness import (
 )
 from tests.tiny import bf16_weights, native_runner
 
-FREE = DraftCost(row_cost_ratio=0.0, round_cost_ratio=0.0)
+FREE = DraftCost.free()
 SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "temperature": {"temperature": 1.0},
@@ -140,7 +141,7 @@ def test_drafts_after_a_spell_without_any_are_as_from_a_new_drafter() -> None:
 
 def test_a_draft_that_does_not_pay_is_probed_and_comes_back() -> None:
     """Case A11: 200 bad rounds, then good ones."""
-    drafter, sequence = make_drafter(cost=DraftCost(token_cost_ratio=0.2)), sequence_of("r", random_prompt(0, 10))
+    drafter, sequence = make_drafter(cost=DraftCost(token_s=0.2)), sequence_of("r", random_prompt(0, 10))
     lengths = []
     for _ in range(200):
         draft = propose(drafter, sequence).get("r", ())
@@ -157,7 +158,7 @@ def test_a_draft_that_does_not_pay_is_probed_and_comes_back() -> None:
 
 
 def test_drafts_of_others_teach_nothing_about_this_model() -> None:
-    drafter, sequence = make_drafter(cost=DraftCost(token_cost_ratio=0.2)), sequence_of("r", random_prompt(0, 10))
+    drafter, sequence = make_drafter(cost=DraftCost(token_s=0.2)), sequence_of("r", random_prompt(0, 10))
     expected = len(propose(drafter, sequence)["r"])
     for _ in range(50):
         drafter.observe(sequence, Draft(token_ids=(1, 2, 3), source="ngram"), 0)
@@ -216,7 +217,7 @@ def test_hundreds_of_short_requests_leave_memory_and_acceptance_flat() -> None:
         accepted.append(sum(sum(step.accepted_per_position) for step in steps))
         assert model.num_used_blocks == 0
         assert drafter.num_sequences == 0
-    assert len(set(accepted)) == 1
+    assert len(set(accepted[1:])) == 1, "the first batch starts from what is assumed of any draft model"
 
 
 def test_a_request_may_ask_for_shorter_drafts() -> None:

@@ -28,11 +28,19 @@ class FixedDrafter:
         token_ids: what it proposes.
         fails: methods that raise.
         only: ids of the sequences that it has a draft for; None for all.
+        confidences: what it thinks of its draft.
     """
 
     def __init__(
-        self, name: str, token_ids: tuple[int, ...] = (), *, fails: Seq[str] = (), only: Seq[str] | None = None
+        self,
+        name: str,
+        token_ids: tuple[int, ...] = (),
+        *,
+        fails: Seq[str] = (),
+        only: Seq[str] | None = None,
+        confidences: tuple[float, ...] = (),
     ) -> None:
+        self._confidences = confidences
         self.name, self._token_ids, self.fails, self._only = name, token_ids, set(fails), only
         self.calls: list[tuple[str, object]] = []
 
@@ -40,7 +48,7 @@ class FixedDrafter:
         ids = [want.sequence.request_id for want in wanted]
         self._log("propose", ids)
         return {
-            key: Draft(token_ids=self._token_ids, source=self.name)
+            key: Draft(token_ids=self._token_ids, source=self.name, confidences=self._confidences)
             for key in ids
             if self._only is None or key in self._only
         }
@@ -153,7 +161,7 @@ def test_the_second_drafter_serves_what_the_first_left_and_drafts_carry_their_so
     drafting = Drafting(FallbackDrafter(first, second), LIMITS, ManualClock())
     sequences = [decoding("a"), decoding("b")]
     assert drafting.propose(sequences) == {"a": (1,), "b": (2,)}
-    assert second.seen("propose") == [["b"]]
+    assert second.seen("propose") == [["a", "b"]]
     for sequence, source in zip(sequences, ("first", "second"), strict=True):
         item = ScheduledSequence(sequence=sequence, start=2, num_tokens=1, draft_token_ids=(9,), epoch=0)
         assert drafting.observe(item, 1) == source
@@ -161,10 +169,21 @@ def test_the_second_drafter_serves_what_the_first_left_and_drafts_carry_their_so
     assert first.seen("observe") == second.seen("observe") == [("first", (9,), 1), ("second", (9,), 1)]
 
 
-def test_nothing_is_asked_when_the_first_served_everybody() -> None:
-    second = FixedDrafter("second", (2,))
-    Drafting(FallbackDrafter(FixedDrafter("first", (1,)), second), LIMITS, ManualClock()).propose([decoding("a")])
-    assert second.seen("propose") == []
+def test_a_second_drafter_whose_drafts_cost_time_is_asked_only_where_it_promises_more() -> None:
+    second = FixedDrafter("second", (2, 3))
+    drafter = FallbackDrafter(
+        FixedDrafter("first", (1,)), second, promise=lambda want: 2.0 if want.sequence.request_id == "b" else 0.5
+    )
+    drafts = Drafting(drafter, LIMITS, ManualClock()).propose([decoding("a"), decoding("b")])
+    assert second.seen("propose") == [["b"]]
+    assert drafts == {"a": (1,), "b": (2, 3)}
+
+
+def test_of_two_drafts_the_one_with_more_expected_tokens_wins() -> None:
+    first = FixedDrafter("first", (1, 1, 1), confidences=(0.2, 0.5, 0.5))
+    second = FixedDrafter("second", (2, 2), confidences=(0.9, 0.9))
+    drafts = FallbackDrafter(first, second).propose([Wanted(sequence=decoding("a"), max_tokens=4)])
+    assert drafts["a"].source == "second"
 
 
 def test_an_error_of_the_first_leaves_the_second_at_work() -> None:

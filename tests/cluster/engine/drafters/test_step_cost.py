@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.engine.drafters.step_cost import StepCost
+from cluster.engine.drafters.step_cost import StepCost, TableCost
+from cluster.engine.step_time import StepTimes
 
 passes = st.lists(st.tuples(st.integers(1, 256), st.floats(1e-5, 1.0)), max_size=60)
 
@@ -69,3 +70,26 @@ def test_rows_within_is_the_largest_number_that_fits(
     assert 0 <= num_rows <= max_rows
     assert num_rows == 0 or cost.seconds(num_rows) <= seconds
     assert num_rows == max_rows or cost.seconds(num_rows + 1) > seconds
+
+
+STEPS = StepTimes(knots=((1, 0.0043), (12, 0.0044), (13, 0.0060), (24, 0.0061), (25, 0.0078)))
+
+
+def test_a_measured_table_keeps_its_steps_when_the_machine_gets_slower() -> None:
+    cost = TableCost(STEPS)
+    for _ in range(200):
+        cost.observe(10, 2 * STEPS.forward_s(10))
+    for rows in (1, 12, 13, 24, 25):
+        assert cost.seconds(rows) == pytest.approx(2 * STEPS.forward_s(rows), rel=0.05)
+
+
+@given(seconds=st.floats(0.0, 0.05), max_rows=st.integers(1, 64))
+def test_the_widest_pass_within_a_time_is_the_last_one_that_fits(seconds: float, max_rows: int) -> None:
+    cost = TableCost(STEPS)
+    rows = cost.rows_within(seconds, max_rows)
+    assert rows == 0 or cost.seconds(rows) <= seconds
+    assert rows == max_rows or cost.seconds(rows + 1) > seconds
+
+
+def test_a_step_is_not_crossed_for_one_row_more() -> None:
+    assert TableCost(STEPS).rows_within(0.0050, 64) == 12

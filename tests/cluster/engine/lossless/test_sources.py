@@ -9,7 +9,7 @@ from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.lossless.cases import scenarios
 from cluster.engine.lossless.check import LosslessCheck
-from cluster.engine.lossless.serving import CHEAP, Served
+from cluster.engine.lossless.serving import Served
 from cluster.engine.lossless.sources import DraftSource, OutageClock
 from cluster.types import FinishReason
 from tests.cluster.engine.lossless.test_check import PROMPTS, Disturbed, check_of, run
@@ -19,7 +19,7 @@ class Lent(NgramDrafter):
     """Drafts from outside: prompt lookup, until it is lost or closed."""
 
     def __init__(self, *, is_wrong: bool = False) -> None:
-        super().__init__(max_draft_tokens=8, cost=CHEAP)
+        super().__init__(max_draft_tokens=8)
         self.is_lost = self.is_closed = False
         self._is_wrong = is_wrong
 

@@ -1,0 +1,1 @@
+"""A cluster that does not exist: cost models, arrivals, replicas, and the production decisions on simulated time."""

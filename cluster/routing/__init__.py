@@ -1,0 +1,1 @@
+"""Which pool a request belongs to, and which replica of it: pure decisions."""
