@@ -8,7 +8,7 @@ from autoscaling.pool_config import PoolConfig
 from autoscaling.pool_demand import live_replicas
 from autoscaling.types import HeardReplica, ReplicaReport, Snapshot
 from cluster.engine.step_time import StepTimes
-from cluster.routing.types import DomainStats, PoolLoad
+from cluster.routing.types import DomainStats, PoolLoad, merge_domains
 from cluster.types import Role
 
 
@@ -57,7 +57,7 @@ def overview(config: PoolConfig, snapshot: Snapshot, now_s: float) -> Overview:
     times = mean_step_times(report.step_times for report in live.values() if report.step_times is not None)
     return Overview(
         pools={role: _pool_load(config, role, reports, times) for role, reports in by_role.items()},
-        domains=_merged_domains(live.values()),
+        domains=merge_domains(report.domains for report in live.values()),
     )
 
 
@@ -85,24 +85,4 @@ def _pool_load(config: PoolConfig, role: Role, reports: list[ReplicaReport], tim
         tokens_per_s=sum(each.tokens_per_s for each in reports),
         tpot_s=tpot_s,
         acceptance_rate=acceptance_rate,
-    )
-
-
-def _merged_domains(reports: Iterable[ReplicaReport]) -> dict[str, DomainStats]:
-    by_name: dict[str, list[DomainStats]] = {}
-    for report in reports:
-        for name, stats in report.domains.items():
-            by_name.setdefault(name, []).append(stats)
-    return {name: _merged(parts) for name, parts in by_name.items()}
-
-
-def _merged(parts: list[DomainStats]) -> DomainStats:
-    with_bits = [(each.entropy_bits, each.num_output_tokens) for each in parts if each.entropy_bits is not None]
-    num_tokens = sum(tokens for _, tokens in with_bits)
-    return DomainStats(
-        num_requests=sum(each.num_requests for each in parts),
-        num_output_tokens=sum(each.num_output_tokens for each in parts),
-        num_draft_tokens=sum(each.num_draft_tokens for each in parts),
-        num_accepted_tokens=sum(each.num_accepted_tokens for each in parts),
-        entropy_bits=sum(bits * tokens for bits, tokens in with_bits) / num_tokens if num_tokens else None,
     )

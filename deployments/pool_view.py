@@ -14,11 +14,11 @@ from cluster.clock import Clock, MonotonicClock
 from cluster.routing.outstanding import Outstanding
 from cluster.routing.prefix import PrefixTable
 from cluster.routing.ranking import STALE_AFTER_S, ReplicaLoad, rank_replicas
-from cluster.routing.types import RouteSnapshot
+from cluster.routing.types import RouteSnapshot, merge_domains
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import MetricSet
 from cluster.types import Role
-from deployments.replica_stats import ReplicaStats, merge_domains, pool_loads, stats_from_json
+from deployments.replica_stats import ReplicaStats, pool_loads, stats_from_json
 
 ROUTER_CLASS = "deployments.verifier_router.VerifierRouter"
 

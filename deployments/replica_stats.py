@@ -94,24 +94,3 @@ def _pool_load(members: list[ReplicaStats]) -> PoolLoad:
         tpot_s=min((each.tpot_s for each in members if each.tpot_s is not None), default=None),
         acceptance_rate=num_accepted / num_drafted if num_drafted else None,
     )
-
-
-def merge_domains(found: Iterable[dict[str, DomainStats]]) -> dict[str, DomainStats]:
-    """Statistics by domain, added up; entropies are weighted with the output tokens."""
-    by_name: dict[str, list[DomainStats]] = {}
-    for domains in found:
-        for name, stats in domains.items():
-            by_name.setdefault(name, []).append(stats)
-    return {name: _merged(parts) for name, parts in by_name.items()}
-
-
-def _merged(parts: list[DomainStats]) -> DomainStats:
-    with_bits = [(each.entropy_bits, each.num_output_tokens) for each in parts if each.entropy_bits is not None]
-    num_tokens = sum(tokens for _, tokens in with_bits)
-    return DomainStats(
-        num_requests=sum(each.num_requests for each in parts),
-        num_output_tokens=sum(each.num_output_tokens for each in parts),
-        num_draft_tokens=sum(each.num_draft_tokens for each in parts),
-        num_accepted_tokens=sum(each.num_accepted_tokens for each in parts),
-        entropy_bits=sum(bits * tokens for bits, tokens in with_bits) / num_tokens if num_tokens else None,
-    )

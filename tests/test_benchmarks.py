@@ -13,7 +13,7 @@ from tests.benchmarks.environment import ROOT
 from tests.benchmarks.measure import Rounds, Summary, interleave, median_interval
 from tests.benchmarks.report import Limit
 
-SERVES = ("over_http",)
+SERVES = ("over_http", "pool_goodput")
 
 
 def test_percentiles_lie_between_the_samples() -> None:

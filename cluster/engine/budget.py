@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from cluster.engine.step_time import StepTimeModel, StepTimes
 
+_KNOWN_LENGTHS = 9
+
 Floats = NDArray[np.float64]
 
 _UNMEASURED = StepTimes(knots=((1, 1.0), (2, 1.02)))
@@ -32,12 +34,14 @@ class DraftCost:
         round_cost_ratio: for drafts of any length (looking up, accepting, rolling back), as a share of the round.
         token_s: seconds for each token of the longest draft, once for all sequences: a step of a local draft model.
         num_sequences: sequences that decode now.
+        known_s: `round_s` of the first lengths, worked out once for all sequences of a round.
     """
 
     model: StepTimeModel = field(default_factory=lambda: StepTimeModel(assumed=_UNMEASURED))
     round_cost_ratio: float = 0.02
     token_s: float = 0.0
     num_sequences: int = 1
+    known_s: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, *knots: tuple[int, float]) -> "DraftCost":
@@ -51,10 +55,13 @@ class DraftCost:
 
     def at(self, num_sequences: int) -> "DraftCost":
         """The cost while so many sequences decode, at least 1."""
-        return replace(self, num_sequences=num_sequences)
+        here = replace(self, num_sequences=num_sequences, known_s=())
+        return replace(here, known_s=tuple(here.round_s(length) for length in range(_KNOWN_LENGTHS)))
 
     def round_s(self, num_tokens: int) -> float:
         """Seconds of a round in which each sequence drafts so many tokens."""
+        if num_tokens < len(self.known_s):
+            return self.known_s[num_tokens]
         n, times = self.num_sequences, self.model.times
         seconds = times.seconds(n * (1 + num_tokens), num_sequences=n) + num_tokens * self.token_s
         return seconds + self.round_cost_ratio * times.seconds(n) if num_tokens else seconds

@@ -58,12 +58,13 @@ class DraftBudget:
         round_cost_ratio: what any draft at all adds, as a share of the round.
 
     Attributes:
+        is_worth_it: the last round had drafts that pay, not just a probe.
         num_cut: drafts that were cut to nothing, by reason; for the caller to read and clear.
     """
 
     def __init__(self, model: StepTimeModel, *, round_cost_ratio: float = 0.02) -> None:
         self._model, self._round_cost_ratio = model, round_cost_ratio
-        self._was_worth_it = True
+        self.is_worth_it = True
         self._saved_s = 0.0
         self._num_probes = 0
         self.num_cut: Counter[DraftLimit] = Counter()
@@ -80,11 +81,11 @@ class DraftBudget:
             survival_RK: for each draft, chance that its token i is accepted; never rises with i, 0 behind its end.
             load: the round.
         """
-        gain = 1.0 if self._was_worth_it else SWITCH_GAIN
+        gain = 1.0 if self.is_worth_it else SWITCH_GAIN
         lengths: list[int] = draft_lengths(
             survival_RK, self._model.times, load, round_cost_ratio=self._round_cost_ratio, gain=gain
         ).tolist()
-        self._was_worth_it = any(lengths)
+        self.is_worth_it = any(lengths)
         cut = [index for index, length in enumerate(lengths) if length == 0]
         if cut:
             self._probe(cut, lengths, survival_RK, load)

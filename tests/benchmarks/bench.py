@@ -35,6 +35,7 @@ BENCHMARKS = (
     "start_up",
     "run_ahead",
     "never_slower",
+    "pool_goodput",
     "domain_accuracy",
     "entropy_study",
 )

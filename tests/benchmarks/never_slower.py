@@ -147,13 +147,13 @@ class Bench:
 
 def measure(*, quick: bool) -> Answer:
     """Interleave the settings at each point; the picture goes to `results/`."""
-    streams, num_rounds = ((1, 4), 1) if quick else (STREAMS, 5)
+    streams, num_rounds = ((1, 4), 1) if quick else (STREAMS, 3)
     bench = Bench(max(*streams, *SWING))
     points: dict[tuple[str, int], Rounds] = {}
     for workload in WORKLOADS:
         for num_streams in streams:
             points[workload, num_streams] = _point(bench, workload, num_streams, num_rounds, quick=quick)
-    swing = _swing(bench, 1 if quick else 5, quick=quick)
+    swing = _swing(bench, 1 if quick else 3, quick=quick)
     if not quick:
         for workload in WORKLOADS:
             PICTURES.joinpath(f"never-slower-{workload}.svg").write_text(_picture(points, workload), encoding="utf-8")
@@ -173,7 +173,7 @@ def measure(*, quick: bool) -> Answer:
 
 
 def _point(bench: Bench, workload: str, num_streams: int, num_rounds: int, *, quick: bool) -> Rounds:
-    num_tokens = 4 if quick else max(32, 160 // num_streams)
+    num_tokens = 4 if quick else max(24, 128 // num_streams)
     rounds = Rounds()
     for index in range(num_rounds + 1):
         samples: dict[str, Sequence[float]] = {}

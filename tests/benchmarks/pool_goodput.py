@@ -79,7 +79,7 @@ class Served:
         return self.arrival.is_bulk or (self.ttft_s <= TTFT_SLO_S and self.tpot_s <= TPOT_SLO_S)
 
 
-def load(shape: str, seed: int) -> list[Arrival]:
+def load(shape: str, seed: int, duration_s: float) -> list[Arrival]:
     """The arrivals of a shape."""
     rng = random.Random(f"{shape} {seed}")
 
@@ -90,10 +90,10 @@ def load(shape: str, seed: int) -> list[Arrival]:
         return Arrival(at_s=at_s, is_bulk=is_bulk, text=text)
 
     if shape == "backlog":
-        chats = [arrival(0.5 * number, number, is_bulk=False) for number in range(int(DURATION_S / 0.5))]
-        return chats + [arrival(DURATION_S / 3, number, is_bulk=True) for number in range(_NUM_BULK)]
-    bulk = [arrival(DURATION_S * n / _NUM_BULK, n, is_bulk=True) for n in range(_NUM_BULK)]
-    bursts = [start + 0.1 * number for start in range(4, int(DURATION_S), 9) for number in range(16)]
+        chats = [arrival(0.5 * number, number, is_bulk=False) for number in range(int(duration_s / 0.5))]
+        return chats + [arrival(duration_s / 3, number, is_bulk=True) for number in range(_NUM_BULK)]
+    bulk = [arrival(duration_s * n / _NUM_BULK, n, is_bulk=True) for n in range(_NUM_BULK)]
+    bursts = [start + 0.1 * number for start in range(4, int(duration_s), 9) for number in range(16)]
     return bulk + [arrival(at_s, number, is_bulk=False) for number, at_s in enumerate(bursts)]
 
 
@@ -102,10 +102,11 @@ class Client:
 
     Args:
         url: of the server.
+        duration_s: of a load.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, duration_s: float) -> None:
+        self._url, self._duration_s = url, duration_s
 
     def offer(self, arrivals: Sequence[Arrival]) -> list[Served]:
         """Everything that ended within the duration; the rest is given up."""
@@ -116,7 +117,7 @@ class Client:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
             started_s = time.perf_counter()
             tasks = [asyncio.create_task(self._ask(session, arrival, started_s)) for arrival in arrivals]
-            done, left = await asyncio.wait(tasks, timeout=DURATION_S)
+            done, left = await asyncio.wait(tasks, timeout=self._duration_s)
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -157,16 +158,16 @@ class Client:
 
 def measure(*, quick: bool) -> Answer:
     """Start the application in each mode in turn and offer it both shapes."""
-    num_rounds = 1 if quick else 3
+    num_rounds, duration_s = (1, 4.0) if quick else (2, DURATION_S)
     shapes = ("backlog",) if quick else ("backlog", "bursts")
     rounds = Rounds()
     for index in range(num_rounds):
         samples: dict[str, Sequence[float]] = {}
         for mode in (*MODES[index % 3 :], *MODES[: index % 3]):
             with serve([*_SETTINGS, f"pools.mode={mode}"]) as url:
-                client = Client(url)
+                client = Client(url, duration_s)
                 for shape in shapes:
-                    samples |= _sample(client, shape, mode, index)
+                    samples |= _sample(client, load(shape, index, duration_s), duration_s, (shape, mode))
                     time.sleep(0.0 if quick else 8.0)  # Roles come back, and what was given up ends.
         rounds.add(samples)
         progress(f"round {index + 1} of {num_rounds}")
@@ -176,18 +177,20 @@ def measure(*, quick: bool) -> Answer:
         model="smollm2-135m-instruct",
         rows=tuple(Row.of(name, rounds, "ratio" if "ratio" in name else "tokens/s") for name in names),
         limits=tuple(_limit(rounds, shape) for shape in shapes),
-        counts={"rounds": num_rounds, "verifiers": NUM_VERIFIERS, "threads_each": 1, "seconds": int(DURATION_S)},
+        counts={"rounds": num_rounds, "verifiers": NUM_VERIFIERS, "threads_each": 1, "seconds": int(duration_s)},
         notes=(f"objectives: first text within {TTFT_SLO_S} s, {TPOT_SLO_S} s for each further token",),
     )
 
 
-def _sample(client: Client, shape: str, mode: str, seed: int) -> Mapping[str, Sequence[float]]:
-    arrivals = load(shape, seed)
+def _sample(
+    client: Client, arrivals: Sequence[Arrival], duration_s: float, names: tuple[str, str]
+) -> Mapping[str, Sequence[float]]:
+    shape, mode = names
     served = client.offer(arrivals)
     chats = [one for one in served if not one.arrival.is_bulk]
-    num_due = sum(not one.is_bulk and one.at_s < DURATION_S - 3 for one in arrivals)
-    goodput = sum(one.num_tokens for one in served if one.counts) / DURATION_S
-    kept = min(1.0, sum(one.counts for one in chats) / num_due)
+    num_due = sum(not one.is_bulk and one.at_s < duration_s - 3 for one in arrivals)
+    goodput = sum(one.num_tokens for one in served if one.counts) / duration_s
+    kept = min(1.0, sum(one.counts for one in chats) / max(1, num_due))
     progress(f"{mode}, {shape}: goodput {goodput:.0f} tokens/s, objectives kept {kept:.2f}, {len(served)} ended")
     return {_name(shape, mode, "goodput"): [goodput], _name(shape, mode, "kept ratio"): [kept]}
 

@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outrider]:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 16_384}))
     server = start_outrider(
-        folder, "--drafter", "off", "--num-threads", "1", "--set", "verifier_cpus=0.2",
+        folder, "--drafter", "off", "--num-threads", "1", "--set", "verifier_cpus=0.2", "--set", "drain_timeout_s=600",
         # Only the seats limit what a replica carries, so that a busy machine changes nothing.
         *pool_settings(
             mode="speculative", min_replicas=1, max_replicas=2, speculative_max_num_seqs=4, batch_max_num_seqs=4,

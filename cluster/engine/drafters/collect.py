@@ -29,6 +29,9 @@ ACCEPTANCE_DECAY = 0.95
 _MANY_DRAFTS = 12
 """From here on numpy is quicker than Python's own arithmetic."""
 
+REST_AFTER_ROUNDS, REST_INTERVAL, REST_FROM_SEQUENCES = 8, 4, 16
+"""After so many rounds without a draft that pays, so many sequences or more are looked at in one round of so many."""
+
 _CALIBRATION_INTERVAL = 512
 """Verdicts between two looks at the calibration error, which takes most of a millisecond."""
 
@@ -91,6 +94,7 @@ class Drafting:
         self._of_sequence: dict[str, _Acceptance] = {}
         self.num_limited: Counter[str] = Counter()
         self.wait_s, self._num_failures, self._num_verdicts = 0.0, 0, 0
+        self._num_idle_rounds, self._has_paid = 0, True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,8 +132,9 @@ class Drafting:
             num_prompt_rows: prompt tokens that the round will compute beside them.
         """
         self.wait_s = 0.0
+        rests = self._rests(len(sequences))
         self._drafts = {}
-        if self._drafter is None:
+        if self._drafter is None or rests:
             return {}
         wanted = self._wanted(sequences)
         if not wanted:
@@ -145,6 +150,12 @@ class Drafting:
         self._drafts = self._cut(drafts, load)
         self.wait_s = self._clock.now_s() - started_s
         return {request_id: draft.token_ids for request_id, draft in self._drafts.items()}
+
+    def _rests(self, num_sequences: int) -> bool:
+        """True in most rounds of a large batch in which no draft has paid for a while: looking for them costs time."""
+        self._num_idle_rounds = 0 if self._has_paid else self._num_idle_rounds + 1
+        is_idle = self._num_idle_rounds > REST_AFTER_ROUNDS and num_sequences >= REST_FROM_SEQUENCES
+        return self._budget is not None and is_idle and self._num_idle_rounds % REST_INTERVAL != 0
 
     def _wanted(self, sequences: Seq[Sequence]) -> list[Wanted]:
         static, longest = self._limits.static, self._limits.num_speculative_tokens
@@ -186,11 +197,13 @@ class Drafting:
             return kept
         self._budget.save_up(load)
         judged = [(request_id, draft) for request_id, draft in kept.items() if draft.confidences]
+        self._has_paid = len(kept) > len(judged)
         if not judged:
             return kept
         num_whole = sum(len(draft.token_ids) for draft in kept.values() if not draft.confidences)
         load = replace(load, num_prompt_rows=load.num_prompt_rows + num_whole)
         lengths = self._budget.lengths(self._survival([draft for _, draft in judged]), load)
+        self._has_paid |= self._budget.is_worth_it
         for (request_id, draft), length in zip(judged, lengths, strict=True):
             if length == 0:
                 del kept[request_id]

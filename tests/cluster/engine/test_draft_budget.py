@@ -213,3 +213,25 @@ def test_many_drafts_are_ranked_as_few_are() -> None:
     drafts = [Draft(token_ids=(1,) * n, source="d", confidences=(0.7, 0.5, 0.9)[:n]) for n in (1, 2, 3)]
     few, many = one._survival(drafts), one._survival(drafts * 20)
     assert np.allclose(many, np.tile(few, (20, 1)))
+
+
+def test_a_large_batch_without_a_draft_that_pays_is_looked_at_in_one_round_of_four() -> None:
+    drafter = FixedDrafter("d", (1, 2), confidences=(0.01, 0.01))
+    limits = DraftLimits(num_speculative_tokens=4, vocab_size=100)
+    source = Drafting(drafter, limits, ManualClock(), DraftBudget(StepTimeModel(assumed=STEEP)))
+    few, many = [decoding(f"{i}") for i in range(4)], [decoding(f"{i}") for i in range(20)]
+    for _ in range(20):
+        source.propose(few)
+    assert len(drafter.seen("propose")) == 20
+    for _ in range(40):
+        source.propose(many)
+    assert len(drafter.seen("propose")) == 20 + 40 // 4
+
+
+def test_a_batch_in_which_drafts_pay_is_looked_at_in_every_round() -> None:
+    drafter = FixedDrafter("d", (1, 2), confidences=(0.99, 0.99))
+    limits = DraftLimits(num_speculative_tokens=4, vocab_size=100)
+    source = Drafting(drafter, limits, ManualClock(), DraftBudget(StepTimeModel(assumed=FLAT)))
+    for _ in range(40):
+        assert source.propose([decoding(f"{i}") for i in range(20)])
+    assert len(drafter.seen("propose")) == 40
