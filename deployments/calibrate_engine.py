@@ -14,11 +14,11 @@ from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import draft_memory_bytes, load_draft_model
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.drafters.fallback import FallbackDrafter
+from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_runner import ModelRunner
-from cluster.engine.probe import pass_seconds
-from cluster.engine.startup import EngineParts, available_threads, load_parts, set_num_threads
+from cluster.engine.startup import EngineParts, available_threads, load_parts, measure_pass_times, set_num_threads
 from cluster.engine.step_time import StepTimeModel, StepTimes
 from cluster.errors import ConfigError, LoadError
 from deployments.calibrate_drafter import GaugedDrafter, Ledger
@@ -217,8 +217,8 @@ class Workbench:
             return client if lookup is None else FallbackDrafter(client, lookup)
         model = self._load_model(self._draft)
         set_num_threads(model.runner, self.num_threads)
-        cost = DraftCost.free() if cost is None else replace(cost, token_s=pass_seconds(model.runner, (1,))[1])
-        local = DraftModelDrafter(model, max_draft_tokens=model_tokens, cost=cost)
+        passes = None if cost is None else TableCost(measure_pass_times(model.runner))
+        local = DraftModelDrafter(model, max_draft_tokens=model_tokens, cost=cost or DraftCost.free(), pass_cost=passes)
         return local if lookup is None else FallbackDrafter(lookup, local, promise=local.promise)
 
     def _connect(self, max_tokens: int) -> Drafter:

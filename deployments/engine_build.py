@@ -16,6 +16,7 @@ from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import DRAFT_FILE, draft_folder, draft_memory_bytes, load_draft_model
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.drafters.fallback import FallbackDrafter
+from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.engine import Engine
 from cluster.engine.memory_plan import kv_tax_tokens
@@ -28,6 +29,7 @@ from cluster.engine.startup import (
     kv_cache_bytes,
     load_parts,
     measure_draft_cost,
+    measure_pass_times,
     set_num_threads,
 )
 from cluster.messages import PROTOCOL_VERSION, Hello
@@ -216,11 +218,12 @@ def _load_draft(config: VerifierConfig, parts: EngineParts) -> DraftModel:
 
 
 def _local_drafter(config: VerifierConfig, model: DraftModel, cost: DraftCost) -> DraftModelDrafter:
-    step_s = pass_seconds(model.runner, (1,))[1] if config.engine.draft_budget == "measured" else 0.0
+    is_measured = config.engine.draft_budget == "measured"
     return DraftModelDrafter(
         model,
         max_draft_tokens=min(config.draft.num_speculative_tokens, config.engine.num_speculative_tokens),
-        cost=replace(cost, token_s=step_s),
+        cost=cost,
+        pass_cost=TableCost(measure_pass_times(model.runner)) if is_measured else None,
     )
 
 

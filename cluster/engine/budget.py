@@ -67,18 +67,19 @@ class DraftCost:
         return seconds + self.round_cost_ratio * times.seconds(n) if num_tokens else seconds
 
 
-def draft_length(survival: Seq[float], cost: DraftCost) -> int:
+def draft_length(survival: Seq[float], cost: DraftCost, *, extra_s: float = 0.0) -> int:
     """The number of draft tokens with the most expected tokens per second; 0 when plain decoding has more.
 
     Args:
         survival: chance that draft token i is accepted; never rises with i.
         cost: what drafts cost now.
+        extra_s: what drafts of any length cost besides, for all sequences together.
     """
     best_length, best_rate = 0, 1.0 / cost.round_s(0)
     expected = 1.0
     for length, chance in enumerate(survival, start=1):
         expected += chance
-        rate = expected / cost.round_s(length)
+        rate = expected / (cost.round_s(length) + extra_s)
         if rate > best_rate:
             best_length, best_rate = length, rate
     return best_length

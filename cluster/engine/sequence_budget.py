@@ -142,15 +142,24 @@ class SequenceBudget:
         """Estimated chance that draft token i of this class is accepted, for i in 0..num_tokens-1."""
         return list(accumulate(self.confidences(draft_class, num_tokens), mul))
 
-    def num_draft_tokens(self, draft_class: int, max_tokens: int, cost: DraftCost) -> int:
+    def num_draft_tokens(
+        self,
+        draft_class: int,
+        max_tokens: int,
+        cost: DraftCost,
+        *,
+        survival: Seq[float] | None = None,
+    ) -> int:
         """How many tokens to draft now, 0..max_tokens. Counts towards the next probe when it does not pay.
 
         Args:
             draft_class: the class of the draft.
             max_tokens: longest useful draft.
             cost: what drafts cost now (`DraftCost.at`).
+            survival: chance that each token is accepted, where it is known better than `survival`.
         """
-        length = draft_length(self.survival(draft_class, max_tokens), cost)
+        survival = self.survival(draft_class, max_tokens) if survival is None else survival
+        length = draft_length(survival, cost)
         state = self._class(draft_class)
         if length > 0:
             state.num_probes = 0

@@ -23,7 +23,8 @@ from cluster.engine.step_time import StepTimeModel, StepTimes, never_falling
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
 
-_PROBE_ROWS = (1, 4, 8, 16, 32, 64, 128)
+_PROBE_ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_NUM_PROBES = 3
 _DRAFT_PASS_ROWS = (1, 4, 8, 12, 13, 16, 20, 24, 25, 30, 36, 37, 48, 49, 64, 96, 128)
 _PROBE_CONTEXT = 1024
 _LOWEST_ROW_COST = 0.002
@@ -148,7 +149,7 @@ def measure_pass_times(runner: ModelRunner) -> StepTimes:
 def _measure_step_times(runner: ModelRunner) -> StepTimes:
     """The table before serving."""
     capacity = min(runner.max_model_len, runner.num_kv_blocks * runner.block_size)
-    seconds = pass_seconds(runner, [count for count in _PROBE_ROWS if count <= capacity])
+    seconds = pass_seconds(runner, [count for count in _PROBE_ROWS if count <= capacity], _NUM_PROBES)
     knots = [(1, seconds[1])]
     for num_rows, taken_s in list(seconds.items())[1:]:
         rows, last_s = knots[-1]

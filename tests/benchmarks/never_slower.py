@@ -21,9 +21,9 @@ from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import load_draft_model
 from cluster.engine.drafters.fallback import FallbackDrafter
 from cluster.engine.drafters.ngram import NgramDrafter
+from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
-from cluster.engine.probe import pass_seconds
-from cluster.engine.startup import load_parts, measure_draft_cost
+from cluster.engine.startup import load_parts, measure_draft_cost, measure_pass_times
 from cluster.types import Request, SamplingParams
 from deployments.calibrate_prompts import workload_prompt
 from tests.benchmarks.measure import SETTLE_S, THREADS, Rounds, progress
@@ -66,11 +66,11 @@ class Bench:
         config = replace(config, max_num_seqs=max_streams)
         parts = load_parts(config)
         loaded = load_draft_model(BUNDLED, parts.source, target_tokenizer=parts.tokenizer)
-        draft = DraftConfig(kv_cache_tokens=_KV_TOKENS, num_threads=THREADS)
+        draft = DraftConfig(kv_cache_tokens=_KV_TOKENS, num_threads=1)
         self._model = build_draft_model(loaded, draft, eos_token_ids=parts.eos_token_ids)
         self.engine = Engine.from_parts(config, parts)
         cost = measure_draft_cost(parts.runner)
-        cost = replace(cost, token_s=pass_seconds(self._model.runner, (1,))[1])
+        self._passes = measure_pass_times(self._model.runner)
         self._settings = {name: self._setting(name, cost) for name in SETTINGS}
         self._ids = count()
 
@@ -137,7 +137,12 @@ class Bench:
         if name == OFF:
             engine.use_drafter(None)
         else:
-            local = DraftModelDrafter(self._model, max_draft_tokens=num_tokens, cost=engine._draft_cost)
+            local = DraftModelDrafter(
+                self._model,
+                max_draft_tokens=num_tokens,
+                cost=engine._draft_cost,
+                pass_cost=TableCost(self._passes) if name == AUTO else None,
+            )
             lookup = NgramDrafter(max_draft_tokens=num_tokens)
             engine.use_drafter(FallbackDrafter(lookup, local, promise=local.promise))
         setting = _Setting(engine._drafting, engine._draft_cost)
@@ -181,7 +186,8 @@ def _point(bench: Bench, workload: str, num_streams: int, num_rounds: int, *, qu
         for name in (*SETTINGS[first:], *SETTINGS[:first]):
             time.sleep(0.0 if quick else SETTLE_S)
             bench.use(name)
-            samples[_name(workload, num_streams, name)] = [bench.tokens_per_s(workload, num_streams, num_tokens)]
+            speed = bench.tokens_per_s(workload, num_streams, num_tokens if index else max(2, num_tokens // 3))
+            samples[_name(workload, num_streams, name)] = [speed]
         if index:
             rounds.add(samples)
     speeds = {name: rounds.medians(_name(workload, num_streams, name)) for name in SETTINGS}
@@ -236,4 +242,5 @@ def _picture(points: Mapping[tuple[str, int], Rounds], workload: str) -> str:
                 line.append((float(num_streams), median(ratios)))
         series[name] = line
     title = f"{workload}: tokens/s against no drafts"
-    return line_chart(series, x_label="streams", y_label="times as fast", title=title, log_x=True)
+    figure = line_chart(series, x_label="streams", y_label="times as fast", title=title, log_x=True)
+    return figure[figure.index("<svg") : figure.rindex("</figure>")]

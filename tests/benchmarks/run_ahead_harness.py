@@ -16,11 +16,11 @@ from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import load_draft_model
+from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
 from cluster.engine.plan import ScheduledSequence
-from cluster.engine.probe import pass_seconds
 from cluster.engine.sequence import Sequence
-from cluster.engine.startup import EngineParts, load_parts, measure_draft_cost
+from cluster.engine.startup import EngineParts, load_parts, measure_draft_cost, measure_pass_times
 from deployments.discovery import DrafterRecord
 from deployments.draft_client import DraftClient, DraftClientConfig
 from deployments.drafter_process import NODE_ID, DrafterProcess, drafter_process
@@ -109,8 +109,9 @@ def local_drafter(target: Target, draft: str) -> tuple[DraftModelDrafter, DraftC
     parts = target.parts
     loaded = load_draft_model(draft, parts.source, target_tokenizer=parts.tokenizer)
     model = build_draft_model(loaded, _draft_config(draft, 1), eos_token_ids=parts.eos_token_ids)
-    cost = replace(target.cost, token_s=pass_seconds(model.runner, (1,))[1])
-    return DraftModelDrafter(model, max_draft_tokens=NUM_TOKENS, cost=cost), cost
+    passes = measure_pass_times(model.runner)
+    local = DraftModelDrafter(model, max_draft_tokens=NUM_TOKENS, cost=target.cost, pass_cost=TableCost(passes))
+    return local, replace(target.cost, token_s=passes.forward_s(1))
 
 
 def ahead_client(target: Target, record: DrafterRecord) -> DraftClient:

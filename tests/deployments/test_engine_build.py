@@ -95,7 +95,8 @@ def test_the_measured_choice_is_used_and_tells_its_numbers(
 
     monkeypatch.setattr(engine_build, "choose_layout", choose)
     with caplog.at_level(logging.INFO):
-        built = build(config, drafter="auto")
+        # Beside a target as small as the draft model no draft pays.
+        built = build(config, drafter="auto", engine=replace(config.engine, draft_budget="fixed"))
     (measured,) = seen
     assert built.layout.kind == "local"
     assert "layout local: because" in caplog.text

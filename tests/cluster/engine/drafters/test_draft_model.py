@@ -9,6 +9,7 @@ from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
 from cluster.engine.drafters.draft_ahead import DraftModel
 from cluster.engine.drafters.draft_model import DraftModelDrafter
+from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.engine.sequence_budget import Adaptation
 from cluster.types import SpeculationParams
@@ -155,6 +156,64 @@ def test_a_draft_that_does_not_pay_is_probed_and_comes_back() -> None:
         if draft:
             drafter.observe(sequence, Draft(token_ids=draft, source="draft_model"), len(draft))
     assert propose(drafter, sequence)["r"]
+
+
+class FixedCost:
+    """Passes that take the same for each row, whatever is observed."""
+
+    def __init__(self, row_s: float) -> None:
+        self._row_s = row_s
+
+    def seconds(self, num_rows: int) -> float:
+        return self._row_s * num_rows
+
+    def rows_within(self, seconds: float, max_rows: int) -> int:
+        return min(max_rows, int(seconds / self._row_s))
+
+    def observe(self, num_rows: int, seconds: float) -> None: ...
+
+
+TARGET = DraftCost.of((1, 0.010), (2, 0.0101))
+
+
+def test_a_long_prompt_is_not_read_for_the_few_tokens_that_are_left() -> None:
+    sequence = sequence_of("r", random_prompt(0, 300), max_tokens=20)
+    drafter = make_drafter(cost=TARGET, pass_cost=FixedCost(0.0005))
+    assert not propose(drafter, sequence)
+    assert propose(make_drafter(cost=TARGET, pass_cost=FixedCost(0.0005)), sequence_of("r", random_prompt(0, 300)))
+
+
+def test_the_more_sequences_draft_the_dearer_is_a_pass_of_the_draft_model() -> None:
+    def num_drafted(num_sequences: int) -> int:
+        drafter = make_drafter(cost=TARGET, pass_cost=FixedCost(0.003))
+        return len(propose(drafter, *[sequence_of(f"r{i}", random_prompt(i, 5)) for i in range(num_sequences)]))
+
+    assert num_drafted(1) == 1
+    assert num_drafted(12) == 0
+
+
+def test_drafts_that_do_not_pay_are_tried_for_a_small_share_of_the_time() -> None:
+    drafter = make_drafter(cost=TARGET, pass_cost=FixedCost(0.05))
+    sequence = sequence_of("r", random_prompt(0, 10))
+    tried = sum(bool(propose(drafter, sequence)) for _ in range(4000))
+    # A try takes two passes of 50 ms, the first one nine rows of the prompt besides: 0.1 s of each 20 s and more.
+    assert 1 <= tried <= 4000 * 0.010 * 0.005 / 0.1 + 1
+
+
+def test_a_sequence_whose_draft_was_cut_drafts_again_only_now_and_then() -> None:
+    drafter, sequence = make_drafter(cost=TARGET, pass_cost=FixedCost(0.0001)), sequence_of("r", random_prompt(0, 10))
+    assert propose(drafter, sequence)
+    drafter.begin_round([ScheduledSequence(sequence=sequence, start=9, num_tokens=1, epoch=0)])
+    rounds = []
+    for _ in range(64):
+        rounds.append(bool(propose(drafter, sequence)))
+        drafter.begin_round([ScheduledSequence(sequence=sequence, start=9, num_tokens=1, epoch=0)])
+    assert 3 <= sum(rounds) <= 5
+    kept = ScheduledSequence(sequence=sequence, start=9, num_tokens=1, draft_token_ids=(1,), epoch=0)
+    while not propose(drafter, sequence):
+        pass
+    drafter.begin_round([kept])
+    assert all(propose(drafter, sequence) for _ in range(3))
 
 
 def test_drafts_of_others_teach_nothing_about_this_model() -> None:
