@@ -129,7 +129,7 @@ class DraftClient:
             request_id = want.sequence.request_id
             if token_ids := self._look_up(want, now_s):
                 followed = self._followed[request_id]
-                followed.is_offered = True
+                followed.cut.is_offered = True
                 confidences = followed.budget.confidences(0, len(token_ids))
                 drafts[request_id] = Draft(token_ids=token_ids, source=self.name, confidences=confidences)
         return drafts
@@ -146,7 +146,7 @@ class DraftClient:
         for item in items:
             followed = self._follow(item, longest, now_s)
             if followed is not None:
-                followed.note_round(item)
+                followed.cut.note_round(is_verified=bool(item.draft_token_ids))
             if followed is not None and item.samples and followed.ask(longest, cost) > 0:
                 rows.append(followed.row(item))
         if rows and self._peers.send(

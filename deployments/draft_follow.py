@@ -10,7 +10,7 @@ from cluster.engine.drafters.collect import max_draft_tokens
 from cluster.engine.drafters.table import LookupResult
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
-from cluster.engine.sequence_budget import DRAFT_MODEL_ADAPTATION, LearnedPriors, Prior, SequenceBudget
+from cluster.engine.sequence_budget import DRAFT_MODEL_ADAPTATION, CutMemory, LearnedPriors, Prior, SequenceBudget
 from cluster.messages import Open, Row
 
 PRIORS = (Prior(first=0.65, next=0.75),)
@@ -21,10 +21,6 @@ MAX_WAITS_IN_VAIN = 4
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 30.0
 """How long a sequence that the drafter lost, or had no room for, is left alone; doubled each time."""
-
-
-CUT_INTERVAL = 16
-"""A sequence whose draft the budget cut to nothing is asked about again each time it could have been so often."""
 
 
 class Missing(StrEnum):
@@ -66,8 +62,7 @@ class Followed:
         has_table: a table came since then.
         num_waits_in_vain: lookups without a table in time, in a row.
         num_losses: how often it was lost, in a row.
-        is_offered: a draft was handed to the engine for this round.
-        num_cut: drafts in a row that the engine's budget cut to nothing, and tables not asked for because of that.
+        cut: whether its drafts were worth verifying.
         retry_s: clock time from which on it may be opened again.
     """
 
@@ -84,8 +79,7 @@ class Followed:
     has_table: bool = False
     num_waits_in_vain: int = 0
     num_losses: int = 0
-    is_offered: bool = False
-    num_cut: int = 0
+    cut: CutMemory = field(default_factory=CutMemory)
     retry_s: float = -math.inf
 
     @classmethod
@@ -117,19 +111,9 @@ class Followed:
         longest = min(max_draft_tokens(sequence, longest), left)
         self.is_asked, self.missing = False, Missing.UNPROFITABLE
         self.num_tokens = self.budget.num_draft_tokens(0, longest, cost) if longest > 0 else 0
-        if self.num_cut and self.num_tokens:
-            self.num_cut += 1
-            if self.num_cut % CUT_INTERVAL:
-                self.num_tokens = 0
+        if self.num_tokens and self.cut.skips():
+            self.num_tokens = 0
         return self.num_tokens
-
-    def note_round(self, item: ScheduledSequence) -> None:
-        """A round begins: was the draft that was offered for it worth verifying to the engine?"""
-        if item.draft_token_ids:
-            self.num_cut = 0
-        elif self.is_offered:
-            self.num_cut += 1
-        self.is_offered = False
 
     def row(self, item: ScheduledSequence) -> Row:
         """What tells the drafter of a round."""

@@ -104,6 +104,39 @@ class LearnedPriors:
         _observe(self._rates[draft_class], num_drafted, num_accepted, self._adaptation.shared_decay)
 
 
+CUT_INTERVAL = 16
+"""A sequence whose draft the budget cut to nothing is to draft again each time it could have done so often."""
+
+
+class CutMemory:
+    """Whether a sequence's drafts were worth verifying to the budget of all drafts, which knows better than it.
+
+    Attributes:
+        is_offered: a draft was handed to the engine for this round.
+    """
+
+    __slots__ = ("_num_cut", "is_offered")
+
+    def __init__(self) -> None:
+        self.is_offered = False
+        self._num_cut = 0
+
+    def note_round(self, *, is_verified: bool) -> None:
+        """A round begins: is any draft of the sequence verified in it?"""
+        if is_verified:
+            self._num_cut = 0
+        elif self.is_offered:
+            self._num_cut += 1
+        self.is_offered = False
+
+    def skips(self) -> bool:
+        """True where a draft that could be made now shall not be; counts towards the next one that shall."""
+        if not self._num_cut:
+            return False
+        self._num_cut += 1
+        return self._num_cut % CUT_INTERVAL != 0
+
+
 class _DraftClass:
     """Estimates for one class of drafts of one sequence."""
 

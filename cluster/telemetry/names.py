@@ -108,9 +108,6 @@ CALIBRATION_ERROR = _gauge(
     "Expected calibration error of the chances that drafts are ranked by, over the latest 2000 draft tokens, 0..1.",
     "source",
 )
-STEP_TIME_SECONDS = _gauge(
-    "outrider_step_time_seconds", "Fitted time of a round of so many sequences that decode plainly.", "sequences"
-)
 DRAFT_WAIT_SECONDS = _counter("outrider_draft_wait_seconds_total", "Time in which rounds waited for drafts.")
 DRAFT_LOOKUPS = _counter(
     "outrider_draft_lookups_total",
@@ -162,7 +159,7 @@ ENGINE_METRICS = (
     DRAFT_LOOKUPS, DRAFT_FALLBACKS, DRAFTER_TRANSITIONS, DRAFTER_CONNECTED, DRAFTER_QUARANTINED, CHANNEL_MESSAGES,
     CHANNEL_BYTES, CHANNEL_DROPPED, CHANNEL_MALFORMED, LAYOUT, LAYOUT_TOKENS_PER_S, ENTROPY_BITS, QUEUED_REQUESTS,
     QUEUED_TOKENS, ADMISSION_REJECTIONS, ROLE, ROLE_FLIPS, ROLE_FLIP_SECONDS, KV_TAX_TOKENS,
-    DRAFT_LIMITS, CALIBRATION_ERROR, STEP_TIME_SECONDS,
+    DRAFT_LIMITS, CALIBRATION_ERROR,
 )  # fmt: skip
 """Recorded by each verifier replica, with `ENGINE_LABELS`."""
 

@@ -20,7 +20,14 @@ from cluster.engine.drafters.draft_ahead import (
 from cluster.engine.drafters.step_cost import PassCost
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
-from cluster.engine.sequence_budget import DRAFT_MODEL_ADAPTATION, Adaptation, LearnedPriors, Prior, SequenceBudget
+from cluster.engine.sequence_budget import (
+    DRAFT_MODEL_ADAPTATION,
+    Adaptation,
+    CutMemory,
+    LearnedPriors,
+    Prior,
+    SequenceBudget,
+)
 
 _PRIORS = (Prior(first=0.6, next=0.6),)
 _ONLY_CLASS = 0
@@ -30,9 +37,6 @@ _WIDE_ROWS = (32, 64)
 
 _MOST_SAVED_S = 0.25
 """Time that is set aside at most for drafts that do not pay, prompts that must be read for them included."""
-
-CUT_INTERVAL = 16
-"""A sequence whose draft the budget cut to nothing drafts again each time it could have done so often."""
 
 
 class DraftModelDrafter:
@@ -87,7 +91,7 @@ class DraftModelDrafter:
             num_tokens = self._length(state, want, cost)
             if num_tokens > 0 and (followed := self._follow(state, want.sequence, active)) is not None:
                 jobs[want.sequence.request_id] = self._model.start(followed, (), num_tokens - 1, (1,))
-                state.is_offered = True
+                state.cut.is_offered = True
         self._draft(list(jobs.values()), active)
         return {
             request_id: Draft(
@@ -113,9 +117,8 @@ class DraftModelDrafter:
         self._num_decoding = sum(item.samples for item in items)
         for item in items:
             state = self._states.get(item.sequence.request_id)
-            if state is not None and state.is_offered:
-                state.num_cut = 0 if item.draft_token_ids else state.num_cut + 1
-                state.is_offered = False
+            if state is not None and state.cut.is_offered:
+                state.cut.note_round(is_verified=bool(item.draft_token_ids))
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Fit the sequence's draft lengths to the verdict; drafts of others say nothing about this model."""
@@ -157,12 +160,8 @@ class DraftModelDrafter:
 
     def _length(self, state: "_State", want: Wanted, cost: DraftCost) -> int:
         """Tokens to draft for a sequence, 0 for none."""
-        if state.is_too_long:
+        if state.is_too_long or state.cut.skips():
             return 0
-        if state.num_cut:  # The budget of all drafts knows better; it is asked again now and then.
-            state.num_cut += 1
-            if state.num_cut % CUT_INTERVAL:
-                return 0
         max_tokens = min(want.max_tokens, self._max_draft_tokens)
         survival = self._survival(state.budget, max_tokens)
         if self._pass_cost is None:
@@ -262,10 +261,10 @@ class DraftModelDrafter:
 class _State:
     """What is kept for one sequence."""
 
-    __slots__ = ("budget", "followed", "is_offered", "is_too_long", "num_cut", "sequence")
+    __slots__ = ("budget", "cut", "followed", "is_too_long", "sequence")
 
     def __init__(self, sequence: Sequence, budget: SequenceBudget) -> None:
         self.sequence, self.budget = sequence, budget
         self.followed: DraftSequence | None = None
-        self.is_too_long = self.is_offered = False
-        self.num_cut = 0
+        self.is_too_long = False
+        self.cut = CutMemory()
