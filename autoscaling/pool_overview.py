@@ -82,6 +82,7 @@ def _pool_load(config: PoolConfig, role: Role, reports: list[ReplicaReport], tim
         num_replicas=len(reports),
         num_running=num_running,
         num_waiting=num_waiting,
+        num_seats=len(reports) * config.max_num_seqs(role),
         tokens_per_s=sum(each.tokens_per_s for each in reports),
         tpot_s=tpot_s,
         acceptance_rate=acceptance_rate,

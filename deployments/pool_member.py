@@ -86,6 +86,7 @@ class PoolMember:
             role=report.role,
             num_running=report.num_running,
             num_waiting=report.num_waiting,
+            num_seats=0 if self._pools is None else self._pools.max_num_seqs(report.role),
             num_outstanding_tokens=report.num_outstanding_tokens,
             tokens_per_s=round(report.tokens_per_s, 1),
             tpot_s=self._expected_tpot_s(report),

@@ -26,6 +26,7 @@ class ReplicaStats:
         role: what it does now.
         num_running: sequences in its batch.
         num_waiting: sequences that wait for a place in it.
+        num_seats: places in it; 0 while unknown.
         num_outstanding_tokens: prompt tokens to compute and output tokens to come.
         tokens_per_s: output of the last seconds.
         tpot_s: expected time per output token of one more request; None while unknown.
@@ -36,6 +37,7 @@ class ReplicaStats:
     role: Role
     num_running: int = 0
     num_waiting: int = 0
+    num_seats: int = 0
     num_outstanding_tokens: int = 0
     tokens_per_s: float = 0.0
     tpot_s: float | None = None
@@ -69,7 +71,7 @@ def stats_from_json(data: object) -> ReplicaStats | None:
         stats = msgspec.convert(data, ReplicaStats)
     except msgspec.ValidationError:
         return None
-    numbers = (stats.num_outstanding_tokens, stats.num_running, stats.num_waiting)
+    numbers = (stats.num_outstanding_tokens, stats.num_running, stats.num_waiting, stats.num_seats)
     return stats if min(numbers) >= 0 and isfinite(stats.tokens_per_s) else None
 
 
@@ -89,6 +91,7 @@ def _pool_load(members: list[ReplicaStats]) -> PoolLoad:
         num_replicas=len(members),
         num_running=sum(each.num_running for each in members),
         num_waiting=sum(each.num_waiting for each in members),
+        num_seats=sum(each.num_seats for each in members),
         tokens_per_s=sum(each.tokens_per_s for each in members),
         # The router takes the least busy one, so one more request finds the best of them.
         tpot_s=min((each.tpot_s for each in members if each.tpot_s is not None), default=None),

@@ -95,8 +95,8 @@ class LearnedPolicy:
     """What the request says, else the pool with the higher expected goodput for requests of its kind.
 
     1. `speculation.mode` on or off: as asked (`caller_override`).
-    2. `service_tier` priority: speculative; flex: batch (`service_tier`). Where that pool has more sequences waiting
-       than running and in the other one none waits: the other one (`overflow`).
+    2. `service_tier` priority: speculative; flex: batch (`service_tier`). Where that pool is full, more of its
+       sequences wait than run, and in the other one none waits: the other one (`overflow`).
     3. a feature that one pool alone can serve: that pool (`feature`).
     4. only one pool has replicas: that one; no pools: speculative (`no_choice`). This also holds against 2 and 3.
     5. the pool with the higher goodput (`goodput`), see `expected_goodput`. Less than 5 % between them, an unknown time
@@ -210,11 +210,12 @@ def _as_wished(pool: Role, reason: Reason, wish: tuple[str, str], snapshot: Rout
 
 
 def _overflows(pool: Role, snapshot: RouteSnapshot) -> bool:
-    """True where a pool has more work waiting than running, and the other one has places."""
+    """True where a pool is full and more of its work waits than runs, while in the other one none waits."""
     if snapshot.age_s > STALE_AFTER_S or _num_replicas(snapshot, _OTHER[pool]) == 0:
         return False
     load, other = snapshot.pools.get(pool, PoolLoad()), snapshot.pools[_OTHER[pool]]
-    return load.num_waiting > max(1, load.num_running) and other.num_waiting == 0
+    is_full = load.num_running + load.num_waiting > load.num_seats
+    return is_full and load.num_waiting > max(1, load.num_running) and other.num_waiting == 0
 
 
 def _stats(request: RouteRequest, snapshot: RouteSnapshot) -> DomainStats:

@@ -103,6 +103,7 @@ class PoolLoad:
         num_replicas: that take work.
         num_running: sequences in their batches.
         num_waiting: sequences that wait for a place.
+        num_seats: places in those batches; 0 while unknown.
         tokens_per_s: output of the last seconds.
         tpot_s: expected time per output token of one more request; None while unknown.
         acceptance_rate: accepted / drafted of the last seconds, under which `tpot_s` holds; None while nothing was
@@ -112,6 +113,7 @@ class PoolLoad:
     num_replicas: int = 0
     num_running: int = 0
     num_waiting: int = 0
+    num_seats: int = 0
     tokens_per_s: float = 0.0
     tpot_s: float | None = None
     acceptance_rate: float | None = None

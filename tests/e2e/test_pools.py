@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,10 @@ def server(tiny_model_dir: Path) -> Iterator[Outrider]:
     server = start_outrider(
         tiny_model_dir, "--drafter", "ngram", "--num-threads", "1",
         "--set", f"num_verifiers={NUM_VERIFIERS}", "--set", "verifier_cpus=0.2",
-        *pool_settings(speculative_max_num_seqs=2, batch_max_num_seqs=32, cooldown_s=2.0),
+        # Waiting for a seat breaks the objective, whatever a tiny model's passes seem to cost on a busy machine.
+        *pool_settings(
+            speculative_max_num_seqs=2, batch_max_num_seqs=32, cooldown_s=2.0, ttft_slo_s=0.02, tpot_slo_s=1.0
+        ),
     )  # fmt: skip
     yield server
     stop_for_sure(server)
@@ -117,8 +120,17 @@ def wait_until(what: str, holds: Any, timeout_s: float) -> float:
     began_s = time.monotonic()
     while not holds():
         assert time.monotonic() - began_s < timeout_s, what
-        time.sleep(0.1)
+        time.sleep(0.05)
     return time.monotonic() - began_s
+
+
+def has_settled(server: Outrider, num_speculative: int) -> bool:
+    """So many verifiers are speculative and stay so: no move is under way."""
+    seen = []
+    for _ in range(5):
+        seen.append(samples(server, "outrider_role"))
+        time.sleep(0.5)
+    return all(each == seen[0] for each in seen) and pool_size(server, "speculative") == num_speculative
 
 
 def controller_pids(server: Outrider) -> list[int]:
@@ -161,7 +173,7 @@ def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 @pytest.mark.chaos
 def test_roles_follow_a_load_step_and_come_back_and_clients_see_neither_that_nor_the_controllers_death(
-    server: Outrider, expected: dict[str, str]
+    server: Outrider, expected: dict[str, str], record_property: Callable[[str, object], None]
 ) -> None:
     wait_until("the controller hears all verifiers", lambda: is_heard(server), 60)
     assert pool_size(server, "speculative") == NUM_VERIFIERS
@@ -171,7 +183,7 @@ def test_roles_follow_a_load_step_and_come_back_and_clients_see_neither_that_nor
             threads.submit(calm.client, PROMPTS[0])
             for prompt in PROMPTS[1:]:
                 threads.submit(heavy.client, prompt)
-            there_s = wait_until("no verifier became batch", lambda: pool_size(server, "batch") >= 1, 120)
+            there_s = wait_until("no verifier became batch", lambda: pool_size(server, "batch") >= 1, 60)
             (pid,) = controller_pids(server)
             os.kill(pid, signal.SIGKILL)
             num_before = len(heavy.texts)
@@ -197,6 +209,7 @@ def test_roles_follow_a_load_step_and_come_back_and_clients_see_neither_that_nor
     seen = (
         f"there {there_s:.1f} s, back {back_s:.1f} s, {num_flips:.0f} flips, mean {total_s / num_flips * 1000:.1f} ms"
     )
+    record_property("seen", seen)
     assert num_flips >= 2, seen
     assert num_quick == num_flips, seen
     assert there_s < LOOSE_S, seen
@@ -223,9 +236,7 @@ def test_the_pools_command_shows_and_steers(server: Outrider) -> None:
 
 def test_calls_go_to_the_pool_that_they_ask_for(server: Outrider) -> None:
     answer_of(pools(server, "pin", "1", "--seconds", "120", "--json"))
-    wait_until("the pin had no effect", lambda: pool_size(server, "speculative") == 1, 30)
-    time.sleep(1.5)  # The router hears of it within a period of the stats.
-
+    wait_until("the pin had no effect", lambda: has_settled(server, 1), 30)  # The router hears of it meanwhile.
     roles = {labels: value for labels, value in samples(server, "outrider_role").items() if value}
     role_of = {re.search(r'engine="(\w+)"', labels)[1]: re.search(r'role="(\w+)"', labels)[1] for labels in roles}  # type: ignore[index]
 
@@ -242,7 +253,7 @@ def test_calls_go_to_the_pool_that_they_ask_for(server: Outrider) -> None:
         return answer.headers["x-outrider-pool"]
 
     before = served()
-    with ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(2) as threads:  # As many as have a seat: a tier yields where its pool is full.
         asked = list(threads.map(ask, range(24)))
     after = served()
     assert {role: after[role] - before[role] for role in after} == {"speculative": 8, "batch": 16}

@@ -273,7 +273,8 @@ def test_at_low_load_everything_speculates_and_at_high_load_guessable_and_short_
 
 
 def test_a_tier_yields_where_its_pool_is_hopelessly_full_and_the_other_one_has_places() -> None:
-    full = PoolLoad(num_replicas=2, num_running=8, num_waiting=9, tpot_s=0.02)
+    full = PoolLoad(num_replicas=2, num_running=8, num_waiting=9, num_seats=8, tpot_s=0.02)
+    burst = PoolLoad(num_replicas=2, num_running=0, num_waiting=9, num_seats=64, tpot_s=0.02)
     free = PoolLoad(num_replicas=2, num_running=3, num_waiting=0, tpot_s=0.02)
     flex, priority = RouteRequest(service_tier="flex"), RouteRequest(service_tier="priority")
     batch_full = RouteSnapshot(pools={BATCH: full, SPECULATIVE: free}, age_s=0.1)
@@ -285,5 +286,6 @@ def test_a_tier_yields_where_its_pool_is_hopelessly_full_and_the_other_one_has_p
         RouteSnapshot(pools={BATCH: full, SPECULATIVE: full}, age_s=0.1),
         RouteSnapshot(pools={BATCH: full, SPECULATIVE: free}, age_s=60.0),
         RouteSnapshot(pools={BATCH: free, SPECULATIVE: free}, age_s=0.1),
+        RouteSnapshot(pools={BATCH: burst, SPECULATIVE: free}, age_s=0.1),
     ):
         assert _short(choose("learned", flex, snapshot)) == (BATCH, Reason.SERVICE_TIER, True)
