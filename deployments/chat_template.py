@@ -41,7 +41,7 @@ class ChatRenderer:
     """
 
     def __init__(self, tokenizer: TemplateTokenizer, timeout_s: float) -> None:
-        self._tokenizer, self._timeout_s = tokenizer, timeout_s
+        self._tokenizer, self.timeout_s = tokenizer, timeout_s
         self._pool = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="chat-template")
         self._num_stuck = 0
 
@@ -70,7 +70,7 @@ class ChatRenderer:
         }
         future = self._pool.submit(self._render, [_plain(message) for message in messages], options)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._timeout_s)
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self.timeout_s)
         except TimeoutError:
             if not future.cancel():
                 self._num_stuck += 1

@@ -15,6 +15,8 @@ COMMANDS = (
     "deployments.cli_calibrate",
     "deployments.cli_simulate",
     "deployments.cli_explain",
+    "deployments.cli_dashboards",
+    "deployments.cli_cost",
 )
 """Modules of the subcommands, in the order of `outrider --help`. They import Ray and torch only when they run."""
 

@@ -76,6 +76,9 @@ def _make_absolute(values: dict[str, Any]) -> None:
     """Replicas run in another folder."""
     if values.get("api_keys_file"):
         values["api_keys_file"] = str(Path(values["api_keys_file"]).resolve())
+    tracing = values.get("tracing")
+    if isinstance(tracing, dict) and isinstance(tracing.get("headers_file"), str):
+        tracing["headers_file"] = str(Path(tracing["headers_file"]).resolve())
     for section in ("engine", "draft"):
         named = values.get(section)
         if isinstance(named, dict) and isinstance(named.get("model"), str) and Path(named["model"]).is_dir():

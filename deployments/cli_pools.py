@@ -7,10 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError
+from deployments.cli_serve import BEFORE_RAY
 from deployments.controller import CONTROLLER_NAME
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ def _connect(address: str) -> None:
     # A cluster started on this machine asks for the token in this file. Ray reads the mode when it is imported.
     if (Path.home() / ".ray" / "auth_token").exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if is_on_loopback(address):
+        os.environ |= {name: os.environ.get(name, value) for name, value in BEFORE_RAY.items()}
     import ray
 
     for name in ("ray", "ray.serve"):
@@ -107,6 +111,15 @@ def _connect(address: str) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(field="--address", value=address, allowed=f"a running Ray cluster ({reason})") from None
+
+
+def is_on_loopback(address: str) -> bool:
+    """True for a Ray that `outrider serve` has started here: it knows this machine as 127.0.0.1."""
+    if address == "auto":
+        with suppress(OSError):
+            folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR", "/tmp")) / "ray"
+            address = (folder / "ray_current_cluster").read_text()
+    return address.startswith("127.")
 
 
 def _controller(app: str | None) -> Call:

@@ -5,25 +5,36 @@ import contextlib
 import io
 import logging
 import os
-import signal
 import socket
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, check_range
 from deployments.auth import check_exposure, load_keys
 from deployments.cli_app_args import add_app_arguments, read_app_args
+from deployments.cli_stop import Stop, drain_gateways
 
 if TYPE_CHECKING:
     from deployments.app import AppArgs
 
 APP_NAME = "outrider"
-_DRAIN_S = 5.0
+MAX_GRACE_S = 86_400
+INTERRUPTED = 130
+"""Exit status after a second Ctrl-C, as shells have it."""
+
 OBJECT_STORE_BYTES = 128 << 20
+
+BEFORE_RAY = {
+    # Lets Ray name this node 127.0.0.1, as it does by itself on other systems, and so listen there alone. Serve's
+    # replicas listen on all addresses all the same, for calls among themselves, which need Ray's token.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Of the 30 s that Ray allows itself to start, a busy machine needs more.
+    "RAY_raylet_start_wait_time_s": "180",
+}
+"""Environment that has to be there when Ray is imported, which reading the arguments does."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -32,6 +43,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (default: %(default)s)")
     add_app_arguments(parser)
+    parser.add_argument(
+        "--grace-s", type=float, default=30.0, metavar="S",
+        help="how long open requests may go on after Ctrl-C or SIGTERM; again ends them at once (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--insecure", action="store_true", help="listen beyond this machine without API keys")
     parser.add_argument("--dashboard", action="store_true", help="start the Ray dashboard on 127.0.0.1 as well")
     parser.add_argument(
@@ -51,35 +66,39 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: an argument is wrong, or the address cannot be used.
     """
+    for name, value in BEFORE_RAY.items():
+        os.environ.setdefault(name, value)
+    check_range("--grace-s", args.grace_s, 0, MAX_GRACE_S, kind="seconds")
     check_exposure(args.host, load_keys(args.api_keys_file), insecure=args.insecure)
     _check_port(args.host, args.port)
     app_args = read_app_args(args)
-    if "drain_timeout_s" not in app_args.model_fields_set:
-        # Here only Ctrl-C removes a verifier, and whoever presses it does not want to wait for open streams.
-        app_args = app_args.model_copy(update={"drain_timeout_s": _DRAIN_S})
     _check_ingress(args, app_args)
-    stop = _stop_on_signals()
+    stop = Stop()
     stdout = sys.stdout
     # Ray writes its own remarks to standard output; the one line there is ours.
     with contextlib.redirect_stdout(sys.stderr):
         try:
             return _serve(app_args, args, stop, stdout)
+        except KeyboardInterrupt:
+            return INTERRUPTED
         finally:
-            _shut_down(verbose=args.verbose)
+            _shut_down(stop, verbose=args.verbose)
 
 
-def _serve(app_args: "AppArgs", args: argparse.Namespace, stop: threading.Event, stdout: TextIO) -> int:
+def _serve(app_args: "AppArgs", args: argparse.Namespace, stop: Stop, stdout: TextIO) -> int:
     url = f"http://{_shown_host(args.host)}:{args.port}"
     with _progress("starting Ray", verbose=args.verbose) as say:
         _start_ray(args)
+        stop.listen()
         say(f"loading the model {app_args.engine.model!r}")
         _deploy(app_args)
         say("waiting for the first round")
-        healthy = _wait_healthy(url, args.startup_timeout_s, stop)
-    if healthy:
-        name = app_args.served_model_name or app_args.engine.model
-        print(f"Outrider is ready: {url}/v1 (model {name})", file=stdout, flush=True)
-        stop.wait()
+        _wait_healthy(url, args.startup_timeout_s)
+    name = app_args.served_model_name or app_args.engine.model
+    stop.wait_politely()
+    print(f"Outrider is ready: {url}/v1 (model {name})", file=stdout, flush=True)
+    stop.asked.wait()
+    drain_gateways(APP_NAME, args.grace_s)
     return 0
 
 
@@ -135,6 +154,7 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0.5",
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "0.5",
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.http_guard:install",
     }
     if args.ingress == "proxy":
         return values
@@ -160,48 +180,38 @@ def _deploy(app_args: "AppArgs") -> None:
     serve.run(build_app(app_args), name=APP_NAME, route_prefix="/")
 
 
-def _wait_healthy(url: str, timeout_s: float, stop: threading.Event) -> bool:
-    """True once /health answers; False when interrupted."""
+def _wait_healthy(url: str, timeout_s: float) -> None:
+    """Return once /health answers."""
     end_s = time.monotonic() + timeout_s
-    while not stop.is_set():
+    while True:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=30) as answer:
                 if answer.status == 200:
-                    return True
+                    return
         except OSError as error:
             if time.monotonic() > end_s:
                 raise ConfigError(
                     field="--startup-timeout-s", value=timeout_s, allowed=f"enough time to start ({error})"
                 ) from None
-        stop.wait(0.2)
-    return False
+        time.sleep(0.2)
 
 
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-
-    def handle(number: int, _: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
-    return stop
-
-
-def _shut_down(*, verbose: bool) -> None:
+def _shut_down(stop: Stop, *, verbose: bool) -> None:
     import ray
     from ray import serve
 
     if not ray.is_initialized():
+        stop.ignore()
         return
     print("stopping", file=sys.stderr, flush=True)
     # Ray reports the end of its own controller as an accident.
     with contextlib.ExitStack() as stack:
         if not verbose:
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        serve.shutdown()  # type: ignore[no-untyped-call]
+        if not stop.at_once:
+            with contextlib.suppress(KeyboardInterrupt):
+                serve.shutdown()  # type: ignore[no-untyped-call]
+        stop.ignore()
         ray.shutdown()
 
 

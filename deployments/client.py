@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cluster.errors import EngineDeadError, UnavailableError
 from cluster.routing.prefix import prefix_keys
 from cluster.routing.types import RouteSnapshot
+from cluster.telemetry.prometheus import MetricSet
 from cluster.types import Role
 from deployments import wire
 from deployments.pool_view import VIEW, RouterRecorder
@@ -35,6 +36,10 @@ class VerifierClient(Protocol):
             call: what to generate.
             pool: where it should go; another one takes it where that one is empty. None for any.
         """
+        ...
+
+    def has_lost(self, call_id: str) -> bool:
+        """True when the replica that a call went to seems to hang."""
         ...
 
     async def card(self) -> wire.EngineCard:
@@ -69,6 +74,10 @@ class LocalClient:
         async with aclosing(self._core.generate(wire.encode(call))) as stream:
             async for item in stream:
                 yield item
+
+    def has_lost(self, call_id: str) -> bool:
+        """False: there is no other one to go to."""
+        return False
 
     async def card(self) -> wire.EngineCard:
         """Constants of the engine."""
@@ -116,19 +125,26 @@ class ServeClient:
             pool=None if pool is None else pool.value,
             prefix=prefix_keys(call.requests[0].prompt_token_ids, call.requests[0].cache_salt),
             num_tokens=sum(len(each.prompt_token_ids) + each.sampling.max_tokens for each in call.requests),
+            call_id=call.call_id,
         )
-        finished = False
+        finished = failed = False
         try:
             async for item in stream:
                 yield item
             finished = True
         except Exception as error:
-            finished = True
-            raise UnavailableError("no replica could finish the request; try again") from error
+            failed = True
+            raise _failure(error) from error
         finally:
-            if not finished:
+            VIEW.forget(call.call_id)
+            if not finished and not failed:
                 stream.cancel()
+            if not finished:  # Also where the replica is lost: it may only be out of reach.
                 self._abort(call.call_id)
+
+    def has_lost(self, call_id: str) -> bool:
+        """True when the replica that a call went to has said nothing for long, while another one speaks."""
+        return VIEW.has_lost(call_id)
 
     def _abort(self, call_id: str) -> None:
         """Tell every replica that a call is over.
@@ -136,8 +152,7 @@ class ServeClient:
         Serve's own cancellation misses a replica whose stream is between two items: the user's generator then runs on
         (Ray 2.60, `call_user_generator` is left suspended at its yield). A broadcast passes no queue.
         """
-        response = self._handle.broadcast("abort", call_id)
-        task = asyncio.ensure_future(response.results_async(timeout_s=ABORT_TIMEOUT_S, return_exceptions=True))
+        task = asyncio.ensure_future(_told(self._handle.broadcast("abort", call_id)))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
 
@@ -157,6 +172,10 @@ class ServeClient:
         scrapes = await asyncio.gather(*map(_scrape, (self._handle, *self._others)))
         return [text for texts in scrapes for text in texts] + [self._router.render()]
 
+    def router_metrics(self) -> MetricSet:
+        """The router's metrics, brought up to date."""
+        return self._router.refresh()
+
     def snapshot(self) -> RouteSnapshot:
         """The pools, as this process's router knows them."""
         return VIEW.snapshot()
@@ -170,6 +189,24 @@ async def _scrape(handle: "DeploymentHandle[Any]") -> list[str]:
         logger.debug("no metrics: %s", error)
         return []
     return [result for result in results if isinstance(result, str)]
+
+
+def _failure(error: Exception) -> UnavailableError:
+    """What a failed call means for its request."""
+    from ray.serve.exceptions import DeploymentUnavailableError
+
+    if isinstance(error, DeploymentUnavailableError):
+        return UnavailableError("no replica can take the request; try again", code="no_replica")
+    logger.warning("a verifier was lost: %s", error)
+    return UnavailableError("no replica could finish the request; try again", code="replica_lost")
+
+
+async def _told(response: Any) -> None:
+    """Wait until a broadcast has reached those that live."""
+    try:
+        await response.results_async(timeout_s=ABORT_TIMEOUT_S, return_exceptions=True)
+    except Exception as error:  # noqa: BLE001 -- a replica that hangs, or is gone, hears of it in no other way either
+        logger.debug("an abort did not reach every replica: %s", error)
 
 
 async def _awaited(response: Any) -> None:

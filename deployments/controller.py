@@ -8,13 +8,23 @@ from typing import Any
 
 from autoscaling.pool_config import PoolConfig
 from cluster.errors import ConfigError
+from cluster.telemetry.prometheus import MetricSet
 from deployments.controller_core import ControllerCore
+from deployments.live_settings import LiveSettings
 from deployments.logs import configure_logging
+from deployments.ray_metrics import RayMetrics
 
 logger = logging.getLogger(__name__)
 
 CONTROLLER_NAME = "Controller"
 """Of the deployment."""
+
+CONTROLLER_KNOBS = (
+    "mode", "min_speculative", "max_speculative", "min_batch", "ttft_slo_s", "tpot_slo_s", "stale_after_s", "hold_s",
+    "cooldown_s", "margin_ratio", "move_timeout_s", "leave_alone_s", "dry_run", "target_load_ratio",
+    "scale_up_hold_s", "scale_down_hold_s",
+)  # fmt: skip
+"""Settings of `PoolConfig` that change while a controller decides: all that verifiers need not know as well."""
 
 TOUCH_TIMEOUT_S = 5.0
 
@@ -25,18 +35,27 @@ class ControllerReplica:
     Args:
         config: of the pools.
         verifier_name: of the deployment whose replicas report.
+        ray_metrics: copy metrics to Ray's.
     """
 
-    async def __init__(self, config: PoolConfig, verifier_name: str) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, config: PoolConfig, verifier_name: str, *, ray_metrics: bool = True
+    ) -> None:
         from ray import serve
 
         from deployments.pool_view import VIEW
 
         configure_logging()
         context = serve.get_replica_context()
-        self._core = ControllerCore(config, replica=context.replica_id.unique_id, running=lambda: VIEW.replica_ids)
+        replica = context.replica_id.unique_id
+        self._core = ControllerCore(config, replica=replica, running=lambda: VIEW.replica_ids)
         self._ticks = asyncio.create_task(self._tick(config.heartbeat_s))
         self._touch = asyncio.create_task(_touch(verifier_name, context.app_name))
+        self._live = LiveSettings(
+            config, CONTROLLER_KNOBS, self._core.configure, deployment=CONTROLLER_NAME, replica=replica
+        )
+        if ray_metrics:
+            self._copying = asyncio.create_task(RayMetrics(self._metric_sets).run())
 
     async def heartbeat(self, data: bytes) -> bytes:
         """The encoded reply to an encoded report."""
@@ -60,12 +79,21 @@ class ControllerReplica:
 
     async def metrics(self) -> str:
         """The scrape."""
-        return self._core.metrics()
+        return "".join(metrics.render() for metrics in self._metric_sets())
+
+    async def reconfigure(self, user_config: Any) -> None:
+        """Take Serve's `user_config`: settings among `CONTROLLER_KNOBS`."""
+        self._live.change(user_config)
 
     async def check_health(self) -> None:
         """Raise when nothing is decided any more; Serve then replaces this replica."""
         if self._ticks.done():
             self._ticks.result()
+        self._live.started()
+
+    def _metric_sets(self) -> tuple[MetricSet, ...]:
+        """What the scrape is made of."""
+        return (*self._core.metric_sets(), self._live.metrics)
 
     async def _tick(self, period_s: float) -> None:
         while True:

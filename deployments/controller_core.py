@@ -22,6 +22,7 @@ from autoscaling.types import Decision, HeardReplica, Move, Pin, ReplicaReport, 
 from cluster.clock import Clock, MonotonicClock
 from cluster.errors import ConfigError, check_range
 from cluster.telemetry import names
+from cluster.telemetry.prometheus import MetricSet
 from deployments.controller_metrics import ControllerRecorder
 from deployments.heartbeat import decode_report, encode
 
@@ -64,6 +65,11 @@ class ControllerCore:
         self._decisions: deque[Decision] = deque(maxlen=MAX_DECISIONS)
         self._recorder = ControllerRecorder(config, replica)
         self.tick()
+
+    def configure(self, config: PoolConfig) -> None:
+        """Decide by other settings from the next step on; what was heard and decided stays."""
+        self._config = config
+        self._recorder.configure(config)
 
     def heartbeat(self, data: bytes) -> bytes:
         """The encoded reply to an encoded report.
@@ -156,6 +162,10 @@ class ControllerCore:
     def metrics(self) -> str:
         """The scrape."""
         return self._recorder.metrics.render()
+
+    def metric_sets(self) -> tuple[MetricSet, ...]:
+        """What the scrape is made of."""
+        return (self._recorder.metrics,)
 
     def _check_split(self, num_speculative: int) -> None:
         check_range("num_speculative", num_speculative, 0, len(self._snapshot.replicas))

@@ -20,14 +20,18 @@ class ControllerRecorder:
     """
 
     def __init__(self, config: PoolConfig, replica: str) -> None:
-        self._stale_after_s = config.stale_after_s
         self.metrics = MetricSet(names.CONTROLLER_METRICS, dict.fromkeys(names.CONTROLLER_LABELS, replica))
-        self.metrics.set(names.POOL_OBJECTIVE, config.ttft_slo_s, "ttft")
-        self.metrics.set(names.POOL_OBJECTIVE, config.tpot_slo_s, "tpot")
+        self.configure(config)
         for reason in DecisionReason:
             self.metrics.add(names.POOL_DECISIONS, 0, reason.value)
         for role in Role:
             self.metrics.add(names.POOL_MOVES, 0, role.value)
+
+    def configure(self, config: PoolConfig) -> None:
+        """Show other objectives."""
+        self._stale_after_s = config.stale_after_s
+        self.metrics.set(names.POOL_OBJECTIVE, config.ttft_slo_s, "ttft")
+        self.metrics.set(names.POOL_OBJECTIVE, config.tpot_slo_s, "tpot")
 
     def record(
         self, decision: Decision, snapshot: Snapshot, pools: Mapping[Role, PoolLoad], *, is_pinned: bool

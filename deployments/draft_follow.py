@@ -96,6 +96,7 @@ class Followed:
             num_prompt_tokens=sequence.num_prompt_tokens,
             token_ids=tuple(sequence.token_ids),
             sampling=sequence.request.sampling,
+            trace=sequence.request.trace,
         )
 
     def ask(self, longest: int, cost: DraftCost) -> int:

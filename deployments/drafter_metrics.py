@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from cluster.engine.drafters.run_ahead_state import Counters, RunAheadSnapshot
 from cluster.telemetry import names
+from cluster.telemetry.cost_recorder import Spent
 from cluster.telemetry.prometheus import MetricSet
 
 _COUNTERS = {
@@ -54,6 +55,13 @@ class DrafterRecorder:
             metrics.add(metric, now[field] - before[field])
         for reason in _LOSSES:
             metrics.add(names.DRAFTER_LOST, now[f"num_lost_{reason}"] - before[f"num_lost_{reason}"], reason)
+
+    def record_spent(self, spent: Spent) -> None:
+        """The drafter cost this since the last call."""
+        self.metrics.add(names.DRAFTER_SECONDS, spent.seconds)
+        self.metrics.add(names.DRAFTER_COST_USD, spent.usd)
+        if spent.joules is not None:
+            self.metrics.add(names.DRAFTER_ENERGY_JOULES, spent.joules)
 
 
 class LateShare:

@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse
 from starlette.requests import HTTPConnection
@@ -16,8 +16,12 @@ from cluster.errors import OverloadedError, RequestError
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import MetricSet
 from deployments.auth import KeyRing
+from deployments.draining import DrainingError
 from deployments.limits import Limits, check_headers
 from deployments.schema import error_body
+
+if TYPE_CHECKING:
+    from deployments.request_span import RequestSpan, RequestTracer
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ class RequestContext:
         start_s: clock time of arrival.
         status: of the answer; 499 until it starts.
         log: fields for the access log.
+        span: of the request's trace; None where there is none.
     """
 
     request_id: str
@@ -46,6 +51,7 @@ class RequestContext:
     tenant: str = ""
     status: int = CLIENT_GONE
     log: dict[str, Any] = field(default_factory=dict)
+    span: "RequestSpan | None" = None
 
 
 def context_of(connection: HTTPConnection) -> RequestContext:
@@ -57,7 +63,7 @@ def context_of(connection: HTTPConnection) -> RequestContext:
 def error_response(error: RequestError) -> JSONResponse:
     """The answer for an error."""
     headers = {}
-    if isinstance(error, OverloadedError):
+    if isinstance(error, OverloadedError | DrainingError):
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
     return JSONResponse(error_body(error), status_code=error.status, headers=headers)
 
@@ -72,6 +78,7 @@ class Edge:
         metrics: the gateway's registry.
         clock: for durations.
         echo_request_id: add `x-request-id` to answers; Ray Serve's own proxy does it already.
+        tracer: begins the spans of requests; None for no traces.
     """
 
     def __init__(
@@ -83,9 +90,11 @@ class Edge:
         metrics: MetricSet,
         clock: Clock,
         echo_request_id: bool,
+        tracer: "RequestTracer | None" = None,
     ) -> None:
         self._app, self._keys, self._limits = app, keys, limits
         self._metrics, self._clock, self._echo = metrics, clock, echo_request_id
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -103,6 +112,9 @@ class Edge:
                 context.status = message["status"]
                 if self._echo:
                     message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
+                if context.span is not None and context.span.traceparent:
+                    traceparent = (b"traceparent", context.span.traceparent.encode())
+                    message["headers"] = [*message.get("headers", []), traceparent]
             await send(message)
 
         try:
@@ -115,6 +127,8 @@ class Edge:
             check_headers(self._limits, scope["headers"])
             if scope["path"] not in OPEN_PATHS:
                 context.tenant = self._keys.check(HTTPConnection(scope).headers.get("authorization"))
+            if self._tracer is not None:
+                context.span = self._tracer.begin(scope, context)
             await self._app(scope, receive, send)
         except RequestError as error:
             await error_response(error)(scope, receive, send)
@@ -131,6 +145,8 @@ class Edge:
         duration_s = self._clock.now_s() - context.start_s
         self._metrics.add(names.HTTP_REQUESTS, 1, route, str(context.status))
         self._metrics.observe(names.HTTP_SECONDS, duration_s, route)
+        if context.span is not None:
+            context.span.end(route=route, status=context.status)
         fields = {
             "request_id": context.request_id,
             "method": scope["method"],

@@ -82,14 +82,16 @@ class EngineLoop:
     Args:
         build_engine: makes the engine; runs in the engine's thread.
         on_step: told about every round, on the event loop's thread, before its outputs are delivered.
+        on_death: called on the event loop's thread once the engine has stopped by an error.
     """
 
     def __init__(
         self,
         build_engine: Callable[[], EngineLike],
         on_step: Callable[[StepStats, Sequence[RequestOutput]], None],
+        on_death: Callable[[], None] | None = None,
     ) -> None:
-        self._build_engine, self._on_step = build_engine, on_step
+        self._build_engine, self._on_step, self._on_death = build_engine, on_step, on_death
         self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._taken: deque[_Command] = deque()
         self._mailboxes: dict[str, Mailbox] = {}
@@ -267,6 +269,8 @@ class EngineLoop:
         logger.error("the engine loop stopped", exc_info=error)
         self._error = error
         self._fail_all(EngineDeadError("the engine loop stopped"))
+        if self._on_death is not None:
+            self._on_death()
 
     def _fail_all(self, error: EngineDeadError) -> None:
         for mailbox in set(self._mailboxes.values()):

@@ -1,67 +1,21 @@
-"""Running a job: whole answers, event streams, deadlines, keep-alives, and what happens when either side goes away."""
+"""Running a job: whole answers, event streams, keep-alives, and what happens when either side goes away."""
 
-import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cluster.clock import Clock
-from cluster.errors import DeadlineError, RequestError
+from cluster.errors import RequestError
 from deployments import sse, wire
 from deployments.client import VerifierClient
 from deployments.codec import TextCodec
 from deployments.logprob_format import chat_logprobs, completion_logprobs
 from deployments.prepare import Job
 from deployments.responses import Choice, Timing, metrics, response_head, usage
+from deployments.resume import ResumingCall
 
-DEADLINE_GRACE_S = 2.0
-"""The verifier ends a choice at its deadline; the gateway waits this much longer for its word."""
-
-
-_KEEP_ALIVE = wire.Batch(())
-
-
-class Pump:
-    """Reads stream items with a time limit that does not disturb the stream.
-
-    Args:
-        stream: encoded items; closed by `close`.
-    """
-
-    def __init__(self, stream: AsyncGenerator[bytes, None]) -> None:
-        self._stream = stream
-        self._next: asyncio.Task[bytes | None] | None = None
-
-    async def next(self, timeout_s: float | None = None) -> wire.Batch | None:
-        """The next item; None at the end.
-
-        Raises:
-            TimeoutError: nothing came in time; the item is not lost.
-            RequestError: the call failed.
-        """
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._read())
-        done, _ = await asyncio.wait({self._next}, timeout=timeout_s)
-        if not done:
-            raise TimeoutError
-        task, self._next = self._next, None
-        data = task.result()
-        if data is None:
-            return None
-        batch = wire.decode_batch(data)
-        if batch.failure is not None:
-            raise wire.error_of(batch.failure)
-        return batch
-
-    async def close(self) -> None:
-        """Close the stream; if it has not ended, that aborts the call."""
-        if self._next is not None:
-            self._next.cancel()
-            await asyncio.wait({self._next})
-            self._next = None
-        await self._stream.aclose()
-
-    async def _read(self) -> bytes | None:
-        return await anext(self._stream, None)
+if TYPE_CHECKING:
+    from deployments.request_span import RequestSpan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +29,10 @@ class Generation:
         clock: for deadlines and timing.
         timeout_s: seconds until the deadline, or None.
         keep_alive_s: idle time after which a stream carries a comment.
+        max_resumes: how many replicas the request may lose.
+        is_padded: a streamed answer's chunks hide their sizes.
+        on_resume: told why another replica went on, or none, and which of both.
+        span: of the request's trace; None where there is none.
     """
 
     job: Job
@@ -83,19 +41,30 @@ class Generation:
     clock: Clock
     timeout_s: float | None
     keep_alive_s: float
+    max_resumes: int
+    on_resume: Callable[[str, str], None]
+    span: "RequestSpan | None" = None
+    is_padded: bool = False
     choices: list[Choice] = field(init=False)
     timing: Timing = field(init=False)
-    _pump: Pump = field(init=False)
-    _deadline_s: float | None = field(init=False)
+    _batches: AsyncGenerator[wire.Batch, None] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Send the call; the verifier sees it when the first item is asked for."""
-        now_s = self.clock.now_s()
+        """Prepare the call; the verifier sees it when the first item is asked for."""
         self.choices = [Choice(index) for index in range(len(self.job.requests))]
-        self.timing = Timing(start_s=now_s)
-        self._deadline_s = None if self.timeout_s is None else now_s + self.timeout_s + DEADLINE_GRACE_S
-        call = wire.GenerateCall(requests=self.job.requests, timeout_s=self.timeout_s)
-        self._pump = Pump(self.client.generate(call, pool=self.job.route.pool))
+        self.timing = Timing(start_s=self.clock.now_s())
+        call = ResumingCall(
+            requests=self.job.requests,
+            pool=self.job.route.pool,
+            client=self.client,
+            clock=self.clock,
+            timeout_s=self.timeout_s,
+            beat_s=self.keep_alive_s,
+            max_resumes=self.max_resumes,
+            on_resume=self._note_resume,
+            trace=b"" if self.span is None else self.span.trace,
+        )
+        self._batches = call.batches()
 
     async def collect(self) -> list[Choice]:
         """All choices, whole.
@@ -104,29 +73,26 @@ class Generation:
             RequestError: the request failed; nothing was sent.
         """
         try:
-            while (batch := await self._next(None)) is not None:
+            while (batch := await self._next()) is not None:
                 for delta in batch.deltas:
                     self.choices[delta.index].add(delta)
         finally:
-            await self._pump.close()
-        self._check_complete()
+            await self.close()
         return self.choices
 
     async def first(self) -> wire.Batch | None:
-        """The first item of a stream, or None when it takes longer than a keep-alive: the answer must begin then.
+        """The first item of a stream; an empty one when it takes longer than a keep-alive: the answer must begin then.
 
         Raises:
             RequestError: the request failed; nothing was sent yet, so the status can still say so.
         """
         try:
-            batch = await self._next(self.keep_alive_s)
+            batch = await self._next()
             if batch is not None:
                 _check_ends(batch)
             return batch
-        except TimeoutError:
-            return None
         except BaseException:
-            await self._pump.close()
+            await self.close()
             raise
 
     async def events(self, first: wire.Batch | None) -> AsyncGenerator[bytes, None]:
@@ -134,46 +100,40 @@ class Generation:
         job = self.job
         kind = "chat.completion.chunk" if job.is_chat else "text_completion"
         null_usage = job.include_usage and not job.continuous_usage
-        writer = sse.ChunkWriter(response_head(job, kind), is_chat=job.is_chat, null_usage=null_usage)
+        head, pads = response_head(job, kind), self.is_padded
+        writer = sse.ChunkWriter(head, is_chat=job.is_chat, null_usage=null_usage, is_padded=pads)
         try:
             roles = b"".join(writer.role(index) for index in range(len(self.choices))) if job.is_chat else b""
-            batch: wire.Batch | None = first or _KEEP_ALIVE
+            batch = first
             while batch is not None:
                 events = b"".join(self._event(writer, delta) for delta in batch.deltas)
                 # The role goes out together with what comes first: each item costs a hop.
                 if item := roles + (events if batch.deltas else sse.KEEP_ALIVE):
                     yield item
-                roles, batch = b"", await self._wait()
-            self._check_complete()
+                roles, batch = b"", await self._next()
             if job.include_usage:
                 yield writer.usage(usage(job, self.choices), metrics(job, self.choices, self.timing))
             yield sse.DONE
         except RequestError as error:
+            if self.span is not None:
+                self.span.note_error(error)
             yield sse.error_events(error)
         finally:
-            await self._pump.close()
+            await self.close()
 
     async def close(self) -> None:
         """End the call; if it has not ended by itself, that aborts it."""
-        await self._pump.close()
+        await self._batches.aclose()
 
-    async def _wait(self) -> wire.Batch | None:
-        """The next item; an empty batch stands for a keep-alive."""
-        try:
-            return await self._next(self.keep_alive_s)
-        except TimeoutError:
-            return _KEEP_ALIVE
+    def _note_resume(self, reason: str, result: str) -> None:
+        self.on_resume(reason, result)
+        if self.span is not None:
+            self.span.note_resume(reason, result)
 
-    async def _next(self, timeout_s: float | None) -> wire.Batch | None:
-        left_s = None if self._deadline_s is None else max(0.0, self._deadline_s - self.clock.now_s())
-        wait_s = min((value for value in (timeout_s, left_s) if value is not None), default=None)
-        try:
-            batch = await self._pump.next(wait_s)
-        except TimeoutError:
-            if left_s is not None and wait_s == left_s:
-                raise DeadlineError("the deadline passed before the answer was finished") from None
-            raise
-        if batch is not None:
+    async def _next(self) -> wire.Batch | None:
+        """The next item; an empty one stands for a keep-alive."""
+        batch = await anext(self._batches, None)
+        if batch is not None and batch.deltas:
             self.timing.end_s = self.clock.now_s()
             if self.timing.first_s is None:
                 self.timing.first_s = self.timing.end_s
@@ -185,6 +145,8 @@ class Generation:
         begins = choice.num_output_tokens == 0
         echo = job.echo_of(delta.index) if begins else ""
         text = echo + ("" if job.drop_output else delta.text)
+        if self.span is not None:
+            self.span.note_text(delta.index, text)
         extra = self._extra(delta, choice, len(echo))
         choice.add(delta, keep=False)
         if job.logprobs:
@@ -207,10 +169,6 @@ class Generation:
             offset = sum(map(len, choice.texts)) + num_echo_chars
             return extra | {"logprobs": completion_logprobs(entries, delta.token_ids, self.codec, offset=offset)}
         return extra
-
-    def _check_complete(self) -> None:
-        if any(choice.finish_reason is None for choice in self.choices):
-            raise RequestError("the answer ended early", code="incomplete")
 
 
 def _check_ends(batch: wire.Batch) -> None:

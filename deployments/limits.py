@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from cluster.errors import ConfigError, InvalidRequestError, TooLargeError
+from cluster.errors import ConfigError, InvalidRequestError, TooLargeError, check_range
+
+MOST_BODY_BYTES = 64 << 20
+"""The highest `max_body_bytes`: what a connection may send in any case, before the app looks at it."""
+
+MOST_HEADER_BYTES = 64 << 10
+"""The same for `max_header_bytes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +32,7 @@ class Limits:
         max_prompt_chars: characters of prompt or messages, before tokenising.
         max_messages: chat messages.
         max_tokens: output tokens that may be asked for; the model's length cuts it further.
+        body_timeout_s: time for a body to arrive.
         template_timeout_s: time for rendering a chat template.
     """
 
@@ -45,14 +52,17 @@ class Limits:
     max_prompt_chars: int = 2 << 20
     max_messages: int = 2048
     max_tokens: int = 1 << 20
+    body_timeout_s: float = 60.0
     template_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
-        """Refuse limits below 1 (the time limit: 0 or less)."""
+        """Refuse limits below 1 (times: 0 or less), and above what a connection may send."""
         for name in self.__slots__:
             value = getattr(self, name)
-            if value <= 0 or (name != "template_timeout_s" and value < 1):
+            if not value > 0 or (not name.endswith("_s") and value < 1):
                 raise ConfigError(field=f"limits.{name}", value=value, allowed="a positive number")
+        check_range("limits.max_body_bytes", self.max_body_bytes, 1, MOST_BODY_BYTES)
+        check_range("limits.max_header_bytes", self.max_header_bytes, 1, MOST_HEADER_BYTES)
 
 
 def check_count(limits: Limits, name: str, count: int, param: str) -> None:

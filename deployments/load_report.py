@@ -114,8 +114,9 @@ class LoadMeter:
 
     def record_arrival(self, request: Request) -> None:
         """A choice was handed to the engine."""
-        num_prompt_tokens = len(request.prompt_token_ids)
-        left = num_prompt_tokens + request.sampling.max_tokens
+        # Output of an earlier attempt is computed together with the prompt.
+        num_prompt_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
+        left = len(request.prompt_token_ids) + request.sampling.max_tokens
         self._in_flight[request.request_id] = _InFlight(
             arrival_s=request.arrival_s,
             num_prompt_tokens=num_prompt_tokens,
@@ -146,7 +147,7 @@ class LoadMeter:
                 self._record_tokens(choice, output, now_s)
             if output.finish_reason is not None:
                 self._end_part(choice, now_s)
-                self._record_end(choice.domain, output, now_s)
+                self._record_end(choice, output, now_s)
                 self.record_drop(output.request_id)
 
     def report(
@@ -210,7 +211,8 @@ class LoadMeter:
             self._tpot.add(now_s, (now_s - choice.part_begin_s) / choice.part_num_tokens)
             choice.part_begin_s, choice.part_num_tokens = now_s, 0
 
-    def _record_end(self, domain: str, output: RequestOutput, now_s: float) -> None:
+    def _record_end(self, choice: _InFlight, output: RequestOutput, now_s: float) -> None:
+        domain, num_tokens = choice.domain, choice.num_output_tokens
         if not domain or (domain not in self._domains and len(self._domains) >= MAX_DOMAINS):
             return
         stats = output.speculation or SpeculationStats()
@@ -218,10 +220,10 @@ class LoadMeter:
         self._domains.setdefault(domain, WindowSums(6, DOMAIN_WINDOW_S)).add(
             now_s,
             1,
-            output.num_output_tokens,
+            num_tokens,
             stats.num_draft_tokens,
             stats.num_accepted_tokens,
-            output.num_output_tokens if has_entropy else 0,
+            num_tokens if has_entropy else 0,
             stats.entropy_bits_sum,
         )
 

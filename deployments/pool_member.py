@@ -101,14 +101,18 @@ class PoolMember:
 
     def metrics(self) -> str:
         """What became of the heartbeats, as Prometheus text; empty where there are none."""
+        return "".join(metrics.render() for metrics in self.metric_sets())
+
+    def metric_sets(self) -> tuple[MetricSet, ...]:
+        """What the scrape is made of, brought up to date."""
         if self._heartbeat is None:
-            return ""
+            return ()
         stats, (answered, failed) = self._heartbeat.stats, self._num_told
         self._metrics.add(names.HEARTBEATS, stats.num_answered - answered, "answered")
         self._metrics.add(names.HEARTBEATS, stats.num_failed - failed, "failed")
         self._metrics.set(names.HEARTBEAT_AGE, self._heartbeat.reply_age_s)
         self._num_told = (stats.num_answered, stats.num_failed)
-        return self._metrics.render()
+        return (self._metrics,)
 
     def _expected_tpot_s(self, report: ReplicaReport) -> float | None:
         """Time per output token of one more request: predicted from the step times, else what was measured."""

@@ -20,6 +20,12 @@ from cluster.telemetry.prometheus import MetricSet
 from cluster.types import Role
 from deployments.replica_stats import ReplicaStats, pool_loads, stats_from_json
 
+SILENT_S = 10.0
+"""A replica that says nothing for this long hangs, if another one is heard: each speaks at least every 2 seconds."""
+
+MAX_CALLS = 65_536
+"""Calls whose replica is remembered."""
+
 ROUTER_CLASS = "deployments.verifier_router.VerifierRouter"
 
 
@@ -58,6 +64,7 @@ class PoolView:
         self._lock = threading.Lock()
         self._replicas: dict[str, _Known] = {}
         self._outstanding = Outstanding()
+        self._replica_of: dict[str, str] = {}
         self._prefixes = PrefixTable()
         self._turn = 0
         self._degraded: Counter[str] = Counter()
@@ -93,6 +100,7 @@ class PoolView:
             if groups:
                 best = groups[0][0]
                 self._outstanding.send(call_id, best, num_tokens, now_s)
+                self._note(kwargs.get("call_id"), best)
                 self._prefixes.put(prefix, best)
                 self._num_prefix_hits += best == holder
                 self._routed[pool or "any", self._role(best) or "unknown"] += 1
@@ -102,6 +110,27 @@ class PoolView:
         """A call ended."""
         with self._lock:
             self._outstanding.done(call_id)
+
+    def has_lost(self, call_id: str) -> bool:
+        """True when the replica that a call went to hangs, as far as this process knows.
+
+        Args:
+            call_id: our own, as in the call's keyword arguments.
+        """
+        now_s = self._clock.now_s()
+        with self._lock:
+            replica_id = self._replica_of.get(call_id, "")
+            known = self._replicas.get(replica_id)
+            # One that takes no more work is no more told of, and goes on with what it has.
+            if known is None or known.stats is None or now_s - known.heard_s < SILENT_S:
+                return False
+            # If nobody is heard, the news are late and not the replicas.
+            return any(now_s - each.heard_s < STALE_AFTER_S for each in self._replicas.values() if each.stats)
+
+    def forget(self, call_id: str) -> None:
+        """A call is over, for `has_lost`."""
+        with self._lock:
+            self._replica_of.pop(call_id, None)
 
     def degrade(self, reason: str) -> None:
         """Something could not be used, so load alone decides."""
@@ -130,6 +159,10 @@ class PoolView:
             return ViewCounts(
                 degraded=Counter(self._degraded), routed=Counter(self._routed), num_prefix_hits=self._num_prefix_hits
             )
+
+    def _note(self, call_id: object, replica_id: str) -> None:
+        if isinstance(call_id, str) and len(self._replica_of) < MAX_CALLS:
+            self._replica_of[call_id] = replica_id
 
     def _heard(self, replica_id: str, data: object, now_s: float) -> _Known:
         known = self._replicas.get(replica_id, _Known(stats=None, heard_s=now_s))
@@ -201,6 +234,10 @@ class RouterRecorder:
 
     def render(self) -> str:
         """The scrape."""
+        return self.refresh().render()
+
+    def refresh(self) -> MetricSet:
+        """The metrics, brought up to date."""
         now, last = self._view.counts(), self._last
         self._last = now
         for reason, count in now.degraded.items():
@@ -213,4 +250,4 @@ class RouterRecorder:
         for role in Role:
             load = snapshot.pools.get(role)
             self._metrics.set(names.ROUTER_REPLICAS, 0 if load is None else load.num_replicas, role.value)
-        return self._metrics.render()
+        return self._metrics

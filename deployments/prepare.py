@@ -36,6 +36,7 @@ class Job:
         stream: answer with events.
         include_usage: a usage chunk ends the stream.
         continuous_usage: every chunk carries usage.
+        obfuscation: chunks are padded, or not; None leaves it to the server.
         logprobs: the client wants logprobs.
         echo: prompt texts to put before the choices, one per prompt; empty for none.
         drop_output: only the echoed prompt is wanted.
@@ -55,6 +56,7 @@ class Job:
     stream: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
+    obfuscation: bool | None = None
     logprobs: bool = False
     echo: tuple[str, ...] = ()
     drop_output: bool = False
@@ -200,6 +202,7 @@ class Preparer:
             stream=bool(body.stream),
             include_usage=options is not None and options.include_usage,
             continuous_usage=options is not None and options.continuous_usage_stats,
+            obfuscation=None if options is None else options.include_obfuscation,
             logprobs=sampling.logprobs is not None,
             return_token_ids=body.return_token_ids,
             prompt_logprobs=body.prompt_logprobs is not None,

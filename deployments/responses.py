@@ -45,7 +45,9 @@ class Choice:
         if delta.prompt_logprobs is not None:
             self.prompt_logprobs = [entry and unpack_logprobs(entry) for entry in delta.prompt_logprobs]
         self.stop_reason, self.speculation = delta.stop_reason, delta.speculation
-        self.num_prompt_tokens, self.num_cached_tokens = delta.num_prompt_tokens, delta.num_cached_tokens
+        if not self.num_prompt_tokens:  # After a resume the first replica's count stands.
+            self.num_cached_tokens = delta.num_cached_tokens
+        self.num_prompt_tokens = delta.num_prompt_tokens
         self.num_output_tokens = delta.num_output_tokens
         self.finish_reason = delta.finish_reason
         if delta.finish_reason not in (None, FinishReason.STOP, FinishReason.LENGTH):

@@ -1,5 +1,6 @@
 """The HTTP routes, over a `Service`. Works under Ray Serve and under any ASGI server."""
 
+import asyncio
 from importlib import metadata
 from typing import TypeVar
 
@@ -11,9 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from cluster.errors import InvalidRequestError, NotFoundError, RequestError, TooLargeError
+from cluster.errors import DeadlineError, InvalidRequestError, NotFoundError, RequestError, TooLargeError
 from cluster.telemetry.prometheus import CONTENT_TYPE, merge_texts
-from deployments.edge import CLIENT_GONE, ClientGoneError, Edge, error_response
+from deployments.edge import CLIENT_GONE, ClientGoneError, Edge, context_of, error_response
 from deployments.limits import Limits, check_count, check_depth
 from deployments.openapi import ERRORS, body_of, document
 from deployments.schema import Body, parse_body
@@ -50,7 +51,9 @@ def build_http_app(service: Service, *, echo_request_id: bool = True) -> ASGIApp
     _add_operator_routes(app, service)
 
     @app.exception_handler(RequestError)
-    async def refused(_: Request, error: RequestError) -> Response:
+    async def refused(request: Request, error: RequestError) -> Response:
+        if (span := context_of(request).span) is not None:
+            span.note_error(error)
         return error_response(error)
 
     @app.exception_handler(HTTPException)
@@ -75,6 +78,7 @@ def build_http_app(service: Service, *, echo_request_id: bool = True) -> ASGIApp
         metrics=service.metrics,
         clock=service.clock,
         echo_request_id=echo_request_id,
+        tracer=service.tracer,
     )
 
 
@@ -91,13 +95,15 @@ async def read_body(request: Request, model: type[BodyT], limits: Limits) -> Bod
 
     Raises:
         TooLargeError: it has too many bytes.
+        DeadlineError: it takes too long to arrive.
         InvalidRequestError: it is not JSON, nested too deeply, or does not fit the model.
     """
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > limits.max_body_bytes:
-            raise TooLargeError(f"the body exceeds {limits.max_body_bytes} bytes", code="max_body_bytes")
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            data = await _body_bytes(request, limits)
+    except TimeoutError:
+        message = f"the body did not arrive within {limits.body_timeout_s:g} seconds"
+        raise DeadlineError(message, code="body_timeout_s") from None
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -105,6 +111,15 @@ async def read_body(request: Request, model: type[BodyT], limits: Limits) -> Bod
     check_depth(limits, value)
     strict = request.headers.get("x-strict", "").lower() in {"1", "true"}
     return parse_body(model, value, strict=strict)
+
+
+async def _body_bytes(request: Request, limits: Limits) -> bytearray:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limits.max_body_bytes:
+            raise TooLargeError(f"the body exceeds {limits.max_body_bytes} bytes", code="max_body_bytes")
+    return data
 
 
 def _check_messages(limits: Limits, messages: list[ChatMessage]) -> None:
@@ -128,6 +143,8 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         body = await read_body(request, ChatCompletionRequest, limits)
         service.check_model(body.model)
         _check_messages(limits, body.messages)
+        if (span := context_of(request).span) is not None:
+            span.note_input((message.role, message.text) for message in body.messages)
         prompt_ids = await service.render(body)
         routed = service.router.chat(body, len(prompt_ids), service.num_active)
         job = service.preparer.chat(body, prompt_ids, routed, service.caller(request))
@@ -140,6 +157,8 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         service.check_model(body.model)
         _check_chars(limits, sum(map(len, body.prompts)), "prompt")
         prompts = await service.preparer.prompts(body)
+        if (span := context_of(request).span) is not None:
+            span.note_input(("user", each if isinstance(each, str) else str(each)) for each in body.prompts)
         routed = service.router.completion(body, prompts, service.codec.decode, service.num_active)
         job = service.preparer.completion(body, prompts, routed, service.caller(request))
         return await service.answer(job, request)
@@ -154,6 +173,8 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         """The seed documents' service."""
         body = await read_body(request, SeedRequest, limits)
         _check_chars(limits, len(body.prompt), "prompt")
+        if (span := context_of(request).span) is not None:
+            span.note_input([("user", body.prompt)])
         active = service.num_active
         routed = service.router.seed(body, active)
         chat = as_chat(body, routed.route)
@@ -252,6 +273,5 @@ def _add_operator_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=ERRORS)
     async def metrics() -> Response:
-        """Prometheus text of all verifiers and of this gateway."""
-        texts = [*await service.client.metrics(), service.metrics.render()]
-        return Response(merge_texts(texts), media_type=CONTENT_TYPE)
+        """Prometheus text of all verifiers, drafters and gateways, and of the controller."""
+        return Response(merge_texts(await service.scrapes()), media_type=CONTENT_TYPE)

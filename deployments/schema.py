@@ -51,6 +51,7 @@ class StreamOptions(BaseModel):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+    include_obfuscation: bool | None = None
 
 
 class SamplingBody(Body):

@@ -2,17 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from cluster.clock import Clock, MonotonicClock
-from cluster.errors import InvalidRequestError, NotFoundError
+from cluster.errors import ConfigError, InvalidRequestError, NotFoundError, check_range
 from cluster.routing.policies import PolicyName
 from cluster.routing.types import Route, RouteSnapshot
 from cluster.telemetry import names
@@ -23,13 +23,19 @@ from deployments.auth import KeyRing
 from deployments.chat_template import ChatRenderer
 from deployments.client import VerifierClient
 from deployments.codec import TextCodec, Tokenizer
+from deployments.draining import Drain
 from deployments.edge import CLIENT_GONE, ClientGoneError, RequestContext, context_of, until_disconnect
-from deployments.generation import Generation, Pump
+from deployments.event_response import EventResponse
+from deployments.generation import Generation
 from deployments.limits import Limits
 from deployments.prepare import Caller, Job, Preparer
+from deployments.pump import Pump
 from deployments.responses import Choice, full_response
 from deployments.routing import Router
 from deployments.schema_openai import ChatCompletionRequest
+
+if TYPE_CHECKING:
+    from deployments.request_span import RequestTracer
 
 PING_TIMEOUT_S = 5.0
 READY_TIMEOUT_S = 15.0
@@ -47,6 +53,9 @@ class GatewaySettings:
         default_timeout_s: deadline of requests without the header; None for no deadline.
         keep_alive_s: idle time after which a stream carries a comment.
         routing: policy that chooses the pool on the OpenAI routes.
+        max_resumes: how many verifiers a request may lose before it fails.
+        stream_obfuscation: chunks of streams are padded where the request does not say.
+        drain_timeout_s: how long the gateway may go on with its streams when it is removed.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -54,6 +63,16 @@ class GatewaySettings:
     default_timeout_s: float | None = None
     keep_alive_s: float = 15.0
     routing: PolicyName = "learned"
+    max_resumes: int = 3
+    stream_obfuscation: bool = False
+    drain_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        for name in ("keep_alive_s", "default_timeout_s", "drain_timeout_s"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ConfigError(field=name, value=value, allowed="seconds above 0")
+        check_range("max_resumes", self.max_resumes, 0, 100)
 
 
 class Service:
@@ -68,6 +87,8 @@ class Service:
         replica: label in metrics.
         clock: for deadlines and durations.
         snapshot: tells what is known of the verifiers' pools; None where there are none.
+        tracer: makes a span of each request; None for none.
+        peers: the scrapes of the other gateways; None where there are none.
     """
 
     def __init__(
@@ -81,6 +102,8 @@ class Service:
         replica: str = "0",
         clock: Clock | None = None,
         snapshot: Callable[[], RouteSnapshot] | None = None,
+        tracer: "RequestTracer | None" = None,
+        peers: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
         self.client, self.card, self.settings, self.keys = client, card, settings, keys
         self.clock = clock or MonotonicClock()
@@ -90,8 +113,29 @@ class Service:
         self.preparer = Preparer(self.codec, card, settings.limits, self.model)
         self.metrics = MetricSet(names.GATEWAY_METRICS, {"gateway": replica})
         self.router = Router(settings.routing, card.max_model_len, snapshot)
+        self.drain = Drain(self.metrics, self.clock)
         self.created = int(time.time())
         self.num_active = 0
+        self.tracer, self._peers = tracer, peers
+        self.extra_metrics: tuple[MetricSet, ...] = ()
+
+    def metric_sets(self) -> tuple[MetricSet, ...]:
+        """What is recorded here."""
+        traced = () if self.tracer is None else (self.tracer.metrics,)
+        return (self.metrics, *traced, *self.extra_metrics)
+
+    async def scrapes(self) -> list[str]:
+        """What is recorded here, in all verifiers, in the other gateways, and in whatever else is deployed."""
+        others = [self.client.metrics()] if self._peers is None else [self.client.metrics(), self._peers()]
+        texts = [text for scrape in await asyncio.gather(*others) for text in scrape]
+        return [*texts, *(metrics.render() for metrics in self.metric_sets())]
+
+    def configure(self, settings: GatewaySettings) -> None:
+        """Take other settings; requests in progress keep theirs, and an HTTP app made before keeps its limits."""
+        self.settings = settings
+        self.renderer.timeout_s = settings.limits.template_timeout_s
+        self.preparer = Preparer(self.codec, self.card, settings.limits, self.model)
+        self.router.policy = settings.routing
 
     def check_model(self, model: str | None) -> None:
         """Refuse other models.
@@ -138,8 +182,16 @@ class Service:
         return value - min(SERVE_MARGIN_S, value / 4)
 
     def generation(self, job: Job, request: HttpRequest) -> Generation:
-        """A job on its way; nothing happens before it is read."""
+        """A job on its way; nothing happens before it is read.
+
+        Raises:
+            DrainingError: no new work is taken.
+        """
+        self.drain.check_work()
         self.metrics.add(names.ROUTE_DECISIONS, 1, job.route.pool.value, job.route.reason.value)
+        span = context_of(request).span
+        if span is not None:
+            span.note_job(job)
         return Generation(
             job=job,
             client=self.client,
@@ -147,6 +199,10 @@ class Service:
             clock=self.clock,
             timeout_s=self.timeout_s(request),
             keep_alive_s=self.settings.keep_alive_s,
+            max_resumes=self.settings.max_resumes,
+            on_resume=lambda reason, result: self.metrics.add(names.RESUMES, 1, reason, result),
+            span=span,
+            is_padded=self.settings.stream_obfuscation if job.obfuscation is None else job.obfuscation,
         )
 
     @contextmanager
@@ -168,7 +224,8 @@ class Service:
             ClientGoneError: the client hung up; the job is aborted.
         """
         with self.active():
-            await until_disconnect(request.receive, asyncio.ensure_future(generation.collect()))
+            work = asyncio.ensure_future(self.drain.bounded(generation.collect()))
+            await until_disconnect(request.receive, work)
         self.note(generation, context_of(request))
         return generation.choices
 
@@ -182,7 +239,7 @@ class Service:
         headers = route_headers(job.route)
         if job.stream:
             with self.active():
-                first = asyncio.ensure_future(generation.first())
+                first = asyncio.ensure_future(self.drain.bounded(generation.first()))
                 try:
                     await until_disconnect(request.receive, first)
                 except ClientGoneError:
@@ -199,6 +256,8 @@ class Service:
         for choice in generation.choices:
             if choice.speculation is not None:
                 self.router.acceptance.add(choice.speculation.num_accepted_tokens, choice.speculation.num_draft_tokens)
+        if context.span is not None:
+            context.span.note_answer(generation.job, generation.choices, generation.timing)
         context.log |= {
             "num_choices": len(generation.choices),
             "prompt_tokens": generation.choices[0].num_prompt_tokens,
@@ -210,8 +269,10 @@ class Service:
         """Generate one token.
 
         Raises:
+            DrainingError: this gateway is about to go.
             RequestError: no verifier can.
         """
+        self.drain.check_ready()
         sampling = SamplingParams(max_tokens=1, seed=0, temperature=0.0, ignore_eos=True)
         probe = Request(
             request_id=f"ready-{time.monotonic_ns()}", prompt_token_ids=(0,), sampling=sampling, priority=-1
@@ -219,8 +280,9 @@ class Service:
         call = wire.GenerateCall(requests=(probe,), timeout_s=READY_TIMEOUT_S)
         pump = Pump(self.client.generate(call))
         try:
-            while await pump.next(READY_TIMEOUT_S) is not None:
-                pass
+            while (data := await pump.next(READY_TIMEOUT_S)) is not None:
+                if (failure := wire.decode_batch(data).failure) is not None:
+                    raise wire.error_of(failure)
         finally:
             await pump.close()
 
@@ -233,44 +295,3 @@ class Service:
 def route_headers(route: Route) -> dict[str, str]:
     """Headers that tell where a request went."""
     return {"x-outrider-pool": route.pool.value, "x-outrider-routing-reason": route.reason.value}
-
-
-class EventResponse(Response):
-    """A stream of events that ends, and aborts its request, as soon as the client hangs up.
-
-    Args:
-        service: counts it as active.
-        generation: the request.
-        first: its first item, if it came in time.
-        headers: of the answer.
-    """
-
-    media_type = "text/event-stream"
-
-    def __init__(
-        self, service: Service, generation: Generation, first: wire.Batch | None, headers: dict[str, str]
-    ) -> None:
-        super().__init__(headers=headers | {"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
-        self._service, self._generation, self._first = service, generation, first
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        with self._service.active():
-            try:
-                await until_disconnect(receive, asyncio.ensure_future(self._send(send)))
-            except ClientGoneError:
-                scope["outrider.context"].status = CLIENT_GONE
-            finally:
-                await self._generation.close()
-        self._service.note(self._generation, scope["outrider.context"])
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        events = self._generation.events(self._first)
-        try:
-            async for chunk in events:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            await events.aclose()

@@ -1,5 +1,6 @@
 """Server-sent events as OpenAI clients expect them: pure functions from values to bytes."""
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from deployments.schema import error_body
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
+
+PADDED_BYTES = 256
+"""What a padded chunk says takes this much, or this much times a power of two."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -31,19 +35,23 @@ class ChunkWriter:
         head: fields that every chunk carries: id, object, created, model, ...
         is_chat: chat chunks have a `delta`, completion chunks a `text`.
         null_usage: chunks carry `usage: null`, since a usage chunk follows.
+        is_padded: chunks carry `obfuscation`, so that their sizes do not tell how many tokens a round gave.
     """
 
-    def __init__(self, head: Mapping[str, Any], *, is_chat: bool, null_usage: bool) -> None:
+    def __init__(self, head: Mapping[str, Any], *, is_chat: bool, null_usage: bool, is_padded: bool = False) -> None:
         self._head, self._is_chat = dict(head), is_chat
         self._usage: dict[str, Any] = {"usage": None} if null_usage else {}
+        self._num_empty_bytes = len(self._encode_empty()) if is_padded else None
 
     def role(self, index: int) -> bytes:
         """The first chunk of a chat choice."""
-        return event(self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}} | _end(None, None)))
+        return self._event(
+            self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}} | _end(None, None))
+        )
 
     def content(self, index: int, text: str, *, usage: Mapping[str, Any] | None = None, **extra: object) -> bytes:
         """New text of a choice; `extra` may hold logprobs and token_ids."""
-        return event(self._chunk(self._body(index, text) | _end(None, None) | extra, usage))
+        return self._event(self._chunk(self._body(index, text) | _end(None, None) | extra, usage))
 
     def finish(
         self,
@@ -57,11 +65,22 @@ class ChunkWriter:
         **extra: object,
     ) -> bytes:
         """The last chunk of a choice, with the text that is left; `root` is merged into the chunk itself."""
-        return event(self._chunk(self._body(index, text) | _end(reason, stop_reason) | extra, usage) | dict(root or {}))
+        choice = self._body(index, text) | _end(reason, stop_reason) | extra
+        return self._event(self._chunk(choice, usage) | dict(root or {}))
 
     def usage(self, usage: Mapping[str, Any], root: Mapping[str, Any]) -> bytes:
         """The chunk without choices that carries usage and metrics."""
-        return event(self._head | {"choices": [], "usage": usage} | dict(root))
+        return self._event(self._head | {"choices": [], "usage": usage} | dict(root))
+
+    def _event(self, chunk: dict[str, Any]) -> bytes:
+        if self._num_empty_bytes is None:
+            return event(chunk)
+        encoded = _encoder.encode(chunk)
+        padding = _padding(len(encoded) - self._num_empty_bytes)
+        return b"data: " + encoded[:-1] + b',"obfuscation":"' + padding + b'"}\n\n'
+
+    def _encode_empty(self) -> bytes:
+        return _encoder.encode(self._chunk(self._body(0, "") | _end(None, None)))
 
     def _body(self, index: int, text: str) -> dict[str, Any]:
         if not self._is_chat:
@@ -70,6 +89,15 @@ class ChunkWriter:
 
     def _chunk(self, choice: dict[str, Any], usage: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._head | {"choices": [choice]} | ({"usage": usage} if usage else self._usage)
+
+
+def _padding(num_bytes: int) -> bytes:
+    """What brings a number of bytes to the next size; random, so that no compression on the way takes it out again."""
+    size = PADDED_BYTES
+    while size < num_bytes:
+        size *= 2
+    num_missing = size - num_bytes
+    return secrets.token_urlsafe(num_missing)[:num_missing].encode()
 
 
 def _end(reason: str | None, stop_reason: str | int | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,8 +11,10 @@ from autoscaling.types import ReplicaReport
 from cluster.clock import Clock, MonotonicClock
 from cluster.engine.step_time import StepTimes
 from cluster.errors import EngineDeadError, OutriderError, OverloadedError, UnavailableError
+from cluster.routing.types import Domain
 from cluster.telemetry import names
-from cluster.telemetry.prometheus import EngineRecorder
+from cluster.telemetry.cost_recorder import Allocation, CostRecorder
+from cluster.telemetry.prometheus import EngineRecorder, MetricSet
 from cluster.types import DrafterStats, Request, RequestOutput, Role, StepStats
 from deployments import wire
 from deployments.admission import Admission
@@ -20,7 +22,13 @@ from deployments.engine_loop import EngineLike, EngineLoop
 from deployments.layout import LAYOUT_KINDS, Layout
 from deployments.load_report import LoadMeter
 from deployments.mailbox import Mailbox, stream_interval
+from deployments.replica_resources import Holding
+from deployments.tracing import choice_spans_for
 from deployments.verifier_config import VerifierConfig
+
+if TYPE_CHECKING:
+    from cluster.telemetry.tracing import Tracing
+    from deployments.choice_spans import ChoiceSpans
 
 MAX_REMEMBERED_ABORTS = 1024
 """Aborts may overtake their calls; this many are remembered."""
@@ -68,6 +76,9 @@ class VerifierCore:
         replica: label of this replica in metrics.
         clock: drives deadlines and latencies; the engine must use one with the same origin.
         drafting: who drafts, for the card and metrics.
+        holding: what the replica is paid for, from now on.
+        tracing: makes spans of the choices of traced requests; None for none.
+        on_death: called once the engine has stopped by an error, and every open call was told.
     """
 
     def __init__(
@@ -78,12 +89,18 @@ class VerifierCore:
         replica: str = "0",
         clock: Clock | None = None,
         drafting: DraftingLike | None = None,
+        holding: Holding | None = None,
+        tracing: "Tracing | None" = None,
+        on_death: Callable[[], None] | None = None,
     ) -> None:
-        self._drafting = drafting
+        self._drafting, self._tracing = drafting, tracing
+        self._spans: ChoiceSpans | None = None
         self._config, self._build_engine, self._replica = config, build_engine, replica
         self._clock = clock or MonotonicClock()
+        holding = holding or Holding()
+        self._allocation = Allocation(config.cost, holding.resources, self._clock.now_s(), holding.energy)
         self._admission = Admission(config.admission, self._clock)
-        self._loop = EngineLoop(self._build, self._on_step)
+        self._loop = EngineLoop(self._build, self._on_step, on_death)
         self._role = Role.SPECULATIVE
         self._flip_s: float | None = None
         self._load = LoadMeter()
@@ -94,6 +111,8 @@ class VerifierCore:
         """Build the engine and start its loop."""
         await self._loop.start()
         self._recorder = EngineRecorder(model_name="_".join(self._engine.model_id.split()), engine=self._replica)
+        self._costs = CostRecorder(self._recorder.metrics, [domain.value for domain in Domain])
+        self._spans = choice_spans_for(self._tracing, self._engine.model_id)
         if self._drafting is not None:
             _record_layout(self._recorder, self._drafting.layout)
         self._recorder.record_role(self._role)
@@ -122,9 +141,15 @@ class VerifierCore:
         await self._loop.set_role(role, max_num_seqs=self._config.max_num_seqs(role))
         taken_s = self._clock.now_s() - started_s
         if role is not self._role:
+            self._record_spent()
             self._role, self._flip_s = role, taken_s
             self._recorder.record_flip(role, taken_s)
         return taken_s
+
+    def configure(self, config: VerifierConfig) -> None:
+        """Take other settings; of them, admission and the interval of streams can change while the engine runs."""
+        self._config = config
+        self._admission.config = config.admission
 
     def report(self) -> ReplicaReport:
         """How this verifier does."""
@@ -166,13 +191,18 @@ class VerifierCore:
 
     def metrics(self) -> str:
         """This replica's scrape."""
+        return "".join(metrics.render() for metrics in self.metric_sets())
+
+    def metric_sets(self) -> tuple[MetricSet, ...]:
+        """What the scrape is made of, brought up to date."""
         metrics = self._recorder.metrics
+        self._record_spent()
         metrics.set(names.QUEUED_REQUESTS, self._admission.num_requests)
         metrics.set(names.QUEUED_TOKENS, self._admission.num_tokens)
         metrics.set(names.KV_TAX_TOKENS, self._engine.kv_tax_tokens)
         if self._drafting is not None and (stats := self._drafting.stats()) is not None:
             self._recorder.record_drafter(stats)
-        return metrics.render()
+        return (metrics,) if self._tracing is None else (metrics, self._tracing.metrics)
 
     async def generate(self, data: bytes) -> AsyncGenerator[bytes, None]:
         """Serve one call: stream items until every choice is finished, or one failure.
@@ -181,18 +211,23 @@ class VerifierCore:
         """
         try:
             call = wire.decode_call(data)
+            self._loop.check_alive()
             requests = self._stamp(call)
-            self._admission.admit({r.request_id: len(r.prompt_token_ids) for r in requests})
+            self._admission.admit({r.request_id: len(r.prompt_token_ids) + len(r.output_token_ids) for r in requests})
         except OutriderError as error:
             if isinstance(error, OverloadedError):
                 self._recorder.metrics.add(names.ADMISSION_REJECTIONS, 1, error.param or "")
-            yield wire.encode(wire.Batch((), wire.failure_of(error)))
+            yield wire.encode(wire.Batch((), wire.refusal_of(error)))
             return
         try:
+            if self._spans is not None:
+                requests = self._spans.begin(requests, call.trace)
             mailbox = self._open(call.call_id, requests)
             while deltas := await mailbox.take():
                 yield wire.encode(wire.Batch(deltas))
         except OutriderError as error:
+            if self._spans is not None:
+                self._spans.fail(requests, type(error).__name__)
             yield wire.encode(wire.Batch((), wire.failure_of(error)))
         finally:
             self._end(call.call_id, requests)
@@ -224,6 +259,8 @@ class VerifierCore:
             self._admission.drop(request.request_id)
             self._recorder.record_drop(request.request_id)
             self._load.record_drop(request.request_id)
+            if self._spans is not None:
+                self._spans.drop(request.request_id)
 
     def _interval_s(self) -> float:
         return stream_interval(self._loop.num_streams, self._config.stream_interval_s)
@@ -240,12 +277,18 @@ class VerifierCore:
     def _on_step(self, stats: StepStats, outputs: Sequence[RequestOutput]) -> None:
         now_s = self._clock.now_s()
         self._recorder.record_step(stats)
+        self._costs.record_step(stats, self._role, self._engine.step_times)
         self._recorder.record_outputs(outputs, now_s)
         self._load.record_step(stats, now_s)
         self._load.record_outputs(outputs, now_s)
+        if self._spans is not None:
+            self._spans.record_outputs(outputs, now_s, self._role)
         for output in outputs:
             if output.token_ids or output.finish_reason is not None:
                 self._admission.start(output.request_id)
+
+    def _record_spent(self) -> None:
+        self._costs.record_spent(self._allocation.take(self._clock.now_s()), self._role)
 
 
 def _record_layout(recorder: EngineRecorder, layout: Layout) -> None:

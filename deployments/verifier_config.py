@@ -4,9 +4,13 @@ from dataclasses import dataclass, field
 
 from cluster.config import DraftConfig, EngineConfig
 from cluster.errors import ConfigError, check_range
+from cluster.telemetry.cost import CostConfig
+from cluster.telemetry.tracing_config import TracingConfig
 from cluster.types import Role
 from deployments.admission import AdmissionConfig
 from deployments.layout import DrafterMode
+
+MAX_STREAM_INTERVAL_S = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +63,30 @@ class VerifierConfig:
         num_verifiers: replicas of this deployment, for sharing a node's cores.
         num_drafters: drafter replicas, for the same.
         max_num_seqs_by_role: most running sequences in each role; None takes the engine's in both, and no KV tax.
+        cost: prices of what a replica holds.
+        tracing: where spans go; None for no traces.
+        ray_metrics: copy metrics to Ray's.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     admission: AdmissionConfig = field(default_factory=AdmissionConfig)
     stream_interval_s: float = 0.3
-    ping_timeout_s: float = 30.0
+    ping_timeout_s: float = 15.0
     drafter: DrafterMode = "ngram"
     draft: DraftConfig = field(default_factory=DraftConfig)
     num_verifiers: int = 1
     num_drafters: int = 1
     max_num_seqs_by_role: RoleSeats | None = None
+    cost: CostConfig = field(default_factory=CostConfig)
+    tracing: TracingConfig | None = None
+    ray_metrics: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse values that contradict each other."""
+        """Refuse values out of range, or that contradict each other."""
+        if not 0 <= self.stream_interval_s <= MAX_STREAM_INTERVAL_S:
+            raise ConfigError(
+                field="stream_interval_s", value=self.stream_interval_s, allowed=f"0 to {MAX_STREAM_INTERVAL_S} seconds"
+            )
         if self.max_num_seqs_by_role is not None:
             self.max_num_seqs_by_role.check(self.engine.max_num_batched_tokens)
 

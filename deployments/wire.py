@@ -19,7 +19,7 @@ from cluster.errors import (
 )
 from cluster.types import FinishReason, Request, RequestOutput, SpeculationStats, TokenLogprobs
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 _Logprobs = tuple[int, float, int, tuple[tuple[int, float], ...]]
 
@@ -31,11 +31,13 @@ class GenerateCall(msgspec.Struct, frozen=True, array_like=True):
         requests: one per choice; deadline_s and arrival_s are set by the receiver, whose clock counts.
         timeout_s: seconds that are left when the call is sent, or None.
         version: of this encoding.
+        trace: context of the gateway's span; empty where the request is not traced.
     """
 
     requests: tuple[Request, ...]
     timeout_s: float | None = None
     version: int = WIRE_VERSION
+    trace: bytes = b""
 
     @property
     def call_id(self) -> str:
@@ -119,7 +121,7 @@ def decode_call(data: bytes) -> GenerateCall:
     """
     call = _call_decoder.decode(data)
     if call.version != WIRE_VERSION:
-        raise UnavailableError("gateway and verifier differ in version")
+        raise UnavailableError("gateway and verifier differ in version; try again", code="version_mismatch")
     return call
 
 
@@ -173,6 +175,12 @@ def failure_of(error: OutriderError) -> Failure:
     if isinstance(error, RequestError):
         return Failure(error.status, error.message, error.param, error.code)
     return Failure(500, "internal error")
+
+
+def refusal_of(error: OutriderError) -> Failure:
+    """An error of a call that never reached the engine; it did not bring about the engine's end."""
+    failure = failure_of(error)
+    return msgspec.structs.replace(failure, code="no_engine") if isinstance(error, EngineDeadError) else failure
 
 
 def error_of(failure: Failure) -> RequestError:

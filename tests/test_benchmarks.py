@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.bench import BENCHMARKS, TAKES_MODELS
+from tests.benchmarks.bench import BENCHMARKS, TAKES_MODELS, main
 from tests.benchmarks.environment import ROOT
 from tests.benchmarks.measure import Rounds, Summary, interleave, median_interval
 from tests.benchmarks.report import Limit
@@ -48,6 +48,17 @@ def test_ratios_compare_medians_of_the_same_round() -> None:
     assert rounds.differences("a", "b") == [2.0, 20.0]
 
 
+def test_a_single_round_measures_nothing_and_has_no_warm_up() -> None:
+    calls: list[str] = []
+
+    def variant() -> dict[str, list[float]]:
+        calls.append("a")
+        return {"a": [1.0]}
+
+    assert interleave([variant], num_rounds=1, settle_s=0.0).samples("a") == [1.0]
+    assert calls == ["a"]
+
+
 @pytest.mark.parametrize(("value", "at_most", "at_least"), [(0.9, True, False), (1.0, True, True), (1.1, False, True)])
 def test_a_limit_is_met_on_its_own_side_only(value: float, at_most: bool, at_least: bool) -> None:
     assert Limit.at_most_of("x", [value], 1.0).is_met is at_most
@@ -58,8 +69,13 @@ def test_a_limit_is_met_on_its_own_side_only(value: float, at_most: bool, at_lea
 @pytest.mark.engine
 @pytest.mark.usefixtures("bundled_source")
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in SERVES + TAKES_MODELS])
-def test_every_benchmark_runs_and_ends_with_one_json_line(name: str) -> None:
-    check_quick_run(name)
+def test_every_benchmark_runs_and_ends_with_one_json_line(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Not as a command: that would import everything twice, and each benchmark has a process of its own anyway.
+    monkeypatch.setattr(sys, "argv", ["bench", "--quick", name])
+    assert main() == 0
+    check_output(name, capsys.readouterr().out)
 
 
 @pytest.mark.slow
@@ -84,13 +100,17 @@ def check_quick_run(name: str, *options: str) -> dict[str, Any]:
     command = (sys.executable, "-m", "tests.benchmarks.bench", "--quick", name, *options)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return check_output(name, done.stdout)
+
+
+def check_output(name: str, output: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(output.splitlines()[-1])
     assert {"commit", "versions", "cpu", "isa", "num_cores", "load_before", "load_after", "was_idle"} <= result.keys()
     (answer,) = result["answers"]
     assert answer["benchmark"] == name and answer["model"] and answer["counts"]["rounds"] == 1
     assert len(answer["rows"]) >= 2, "no baseline"
     for row in answer["rows"]:
         assert 0 < row["p25"] <= row["p50"] <= row["p90"] <= row["p99"], row
-        assert row["name"] in done.stdout
+        assert row["name"] in output
     found: dict[str, Any] = answer
     return found

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from cluster.engine.output import OutputProcessor
 from cluster.engine.sequence import Sequence
-from cluster.types import RequestOutput, SpeculationStats, TokenLogprobs
+from cluster.types import ChoiceRecord, RequestOutput, SpeculationStats, TokenLogprobs
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +19,7 @@ class Choice:
         accepted_per_draft: number of drafted rounds by accepted tokens.
         num_draft_tokens: draft tokens verified.
         entropy_bits_sum: the target's entropy, summed over the output tokens.
+        draft_sources: who made its drafts, as keys.
     """
 
     sequence: Sequence
@@ -28,6 +29,7 @@ class Choice:
     num_draft_tokens: int = 0
     accepted_per_draft: list[int] = field(default_factory=list)
     entropy_bits_sum: float = 0.0
+    draft_sources: dict[str, None] = field(default_factory=dict)
 
     def count_round(self, num_drafted: int, num_accepted: int, entropy_bits: float = 0.0) -> None:
         """Count a round that emitted tokens, of so much entropy together."""
@@ -49,11 +51,20 @@ class Choice:
             entropy_bits_sum=self.entropy_bits_sum,
         )
 
+    def record(self) -> ChoiceRecord:
+        """How it went so far."""
+        return ChoiceRecord(
+            first_scheduled_s=self.sequence.first_scheduled_s,
+            num_preemptions=self.sequence.num_preemptions,
+            draft_sources=tuple(self.draft_sources),
+        )
+
     def emit(self, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> RequestOutput:
         """Everything that became visible with these tokens, which the output processor has seen already."""
         sequence, finish_reason = self.sequence, self.output.finish_reason
         # Before the first token the list is incomplete, so a choice that ends there has none.
-        is_first = bool(token_ids) and self.output.num_output_tokens == len(token_ids)
+        num_new = self.output.num_output_tokens - len(sequence.request.output_token_ids)
+        is_first = bool(token_ids) and num_new == len(token_ids)
         has_prompt_logprobs = is_first and bool(self.prompt_logprobs)
         return RequestOutput(
             request_id=sequence.request_id,
@@ -67,4 +78,5 @@ class Choice:
             num_output_tokens=self.output.num_output_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
             speculation=self.speculation() if finish_reason is not None else None,
+            record=self.record() if finish_reason is not None else None,
         )

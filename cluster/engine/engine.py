@@ -168,14 +168,18 @@ class Engine:
         return bool(self._choices or self._ended)
 
     def add(self, request: Request) -> None:
-        """Queue a choice.
+        """Queue a choice, or go on with one that another replica began.
 
         Raises:
             InvalidRequestError: it can never be served; nothing has changed.
         """
         self._check(request)
         output = OutputProcessor(self.tokenizer, request, self.eos_token_ids, self.max_model_len)
+        output.resume(request.output_token_ids)
         choice = Choice(Sequence.from_request(request), output)
+        if output.finish_reason is not None:  # The earlier attempt brought all but the word that it was over.
+            self._ended.append(choice.emit((), ()))
+            return
         self._choices[request.request_id] = choice
         self._scheduler.add(choice.sequence)
 
@@ -253,8 +257,9 @@ class Engine:
                 param="prompt",
                 code="context_length_exceeded",
             )
-        if not all(0 <= token_id < self.vocab_size for token_id in request.prompt_token_ids):
-            raise InvalidRequestError(f"prompt token ids must be 0 to {self.vocab_size - 1}", param="prompt")
+        for param, token_ids in (("prompt", request.prompt_token_ids), ("output_token_ids", request.output_token_ids)):
+            if not all(0 <= token_id < self.vocab_size for token_id in token_ids):
+                raise InvalidRequestError(f"{param}: token ids must be 0 to {self.vocab_size - 1}", param=param)
         names = (self._resting or self._drafting).names
         if request.speculation.drafter not in (None, *names):
             raise InvalidRequestError(
@@ -306,7 +311,9 @@ class Engine:
         num_accepted = min(verdict.num_accepted, num_emitted)
         choice.count_round(len(item.draft_token_ids), num_accepted, sum(drawn.entropy_bits[:num_emitted]))
         source = self._drafting.observe(item, num_accepted) if item.draft_token_ids else ""
-        recorder.count_tokens(drawn.entropy_bits[:num_emitted], len(item.draft_token_ids), num_accepted, source)
+        if source:
+            choice.draft_sources[source] = None
+        recorder.count_tokens(item, drawn.entropy_bits[:num_emitted], num_accepted, source)
         return self._finish_round(
             choice,
             item,

@@ -83,6 +83,18 @@ class OutputProcessor:
             self.stop_reason = token_id if is_stop and not is_eos else None
             self.finish(FinishReason.STOP if is_stop else FinishReason.LENGTH)
 
+    def resume(self, token_ids: tuple[int, ...]) -> None:
+        """Take output that an earlier attempt brought; what that has shown of it is not shown again.
+
+        Raises:
+            InvalidRequestError: the choice ended before the last of them.
+        """
+        for token_id in token_ids:
+            if self.finish_reason is not None:
+                raise InvalidRequestError("the output goes on after its end", param="output_token_ids")
+            self.append(token_id)
+        self._ready.clear()
+
     def finish(self, reason: FinishReason) -> None:
         """End the choice from outside (abort, deadline, error); text that was held back becomes ready.
 

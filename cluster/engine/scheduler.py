@@ -106,10 +106,12 @@ class Scheduler:
         assert sequence.status is SequenceStatus.WAITING, sequence.status
         assert sequence.request_id not in self._entries, f"{sequence.request_id} is in use"
         assert self.can_ever_fit(max(num_tokens, sequence.num_tokens)), f"{sequence.request_id} can never fit"
+        # The client of a resumed one is in the middle of its text: it goes a step before newcomers.
+        head_start_s = self.config.ageing_s if request.output_token_ids else 0.0
         entry = _Entry(
             sequence=sequence,
             blocks=SequenceBlocks(sequence, self.pool, enable_prefix_cache=self.config.enable_prefix_cache),
-            rank=_Rank(request.priority * self.config.ageing_s + request.arrival_s, self._num_added),
+            rank=_Rank(request.priority * self.config.ageing_s + request.arrival_s - head_start_s, self._num_added),
         )
         self._num_added += 1
         self._entries[sequence.request_id] = entry
@@ -267,7 +269,7 @@ class Scheduler:
         sequence.status = SequenceStatus.RUNNING
         if sequence.first_scheduled_s is None:
             sequence.first_scheduled_s = now_s
-            sequence.num_cached_tokens = sequence.num_computed_tokens
+            sequence.num_cached_tokens = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
 
     def _chunk(self, entry: _Entry, num_rows: int) -> int:
         return min(entry.sequence.num_uncomputed_tokens, self.config.prefill_chunk_tokens, num_rows)

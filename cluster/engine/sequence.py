@@ -42,8 +42,8 @@ class Sequence:
 
     @classmethod
     def from_request(cls, request: Request) -> "Sequence":
-        """A waiting sequence that holds just the prompt."""
-        return cls(request=request, token_ids=list(request.prompt_token_ids))
+        """A waiting sequence that holds the prompt, and what an earlier attempt brought."""
+        return cls(request=request, token_ids=[*request.prompt_token_ids, *request.output_token_ids])
 
     @property
     def request_id(self) -> str:
@@ -64,6 +64,11 @@ class Sequence:
     def num_output_tokens(self) -> int:
         """Committed output tokens; the next token's output index."""
         return len(self.token_ids) - len(self.request.prompt_token_ids)
+
+    @property
+    def has_new_output(self) -> bool:
+        """True once a token was committed here, and not only by an earlier attempt."""
+        return self.num_output_tokens > len(self.request.output_token_ids)
 
     @property
     def num_uncomputed_tokens(self) -> int:

@@ -35,7 +35,7 @@ class SequenceBlocks:
         sequence = self.sequence
         if not self._enable_prefix_cache:
             return 0
-        if sequence.request.sampling.prompt_logprobs is not None and sequence.num_output_tokens == 0:
+        if sequence.request.sampling.prompt_logprobs is not None and not sequence.has_new_output:
             return 0  # The logits of every prompt position are asked for.
         # At least one token is computed, or there would be no logits to draw from.
         return (sequence.num_tokens - 1) // self._pool.block_size

@@ -2,10 +2,32 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 
-from cluster.engine.plan import Plan
+from cluster.engine.plan import Plan, ScheduledSequence
 from cluster.engine.step_time import StepTimeModel
-from cluster.types import SourceStats, StepStats
+from cluster.types import DomainWork, SourceStats, StepStats
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the round does for the sequences of one domain, counted so far."""
+
+    num_sequences: int = 0
+    num_rows: int = 0
+    num_output_tokens: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+
+    def freeze(self, domain: str) -> DomainWork:
+        return DomainWork(
+            domain=domain,
+            num_sequences=self.num_sequences,
+            num_rows=self.num_rows,
+            num_output_tokens=self.num_output_tokens,
+            num_draft_tokens=self.num_draft_tokens,
+            num_accepted_tokens=self.num_accepted_tokens,
+        )
 
 
 class StepRecorder:
@@ -32,6 +54,7 @@ class StepRecorder:
         self._plan = Plan()
         self._num_cached_tokens = self._num_prompt_tokens = 0
         self._sources: dict[str, SourceStats] = {}
+        self._domains: dict[str, _Work] = {}
         self._accepted_per_position: list[int] = []
         self._num_tried_tokens = 0
         self._entropy_bits: list[float] = []
@@ -41,15 +64,22 @@ class StepRecorder:
         self._plan = plan
         for item in plan.scheduled:
             sequence = item.sequence
+            work = self._domains.setdefault(sequence.request.domain, _Work())
+            work.num_sequences += 1
+            work.num_rows += item.num_rows
             self._num_prompt_tokens += max(0, min(item.num_tokens, sequence.num_prompt_tokens - item.start))
             is_first_chunk = sequence.num_preemptions == 0 and item.start == sequence.num_cached_tokens
             if is_first_chunk and sequence.num_output_tokens == 0:
                 self._num_cached_tokens += sequence.num_cached_tokens
 
-    def count_tokens(self, entropy_bits: Seq[float], num_drafted: int, num_accepted: int, source: str) -> None:
-        """Count the committed tokens of one sequence, and its draft by who made it."""
+    def count_tokens(self, item: ScheduledSequence, entropy_bits: Seq[float], num_accepted: int, source: str) -> None:
+        """Count the committed tokens of one planned sequence, and its draft by who made it."""
+        num_drafted, work = len(item.draft_token_ids), self._domains[item.sequence.request.domain]
+        work.num_output_tokens += len(entropy_bits)
         self._entropy_bits += entropy_bits
         if num_drafted:
+            work.num_draft_tokens += num_drafted
+            work.num_accepted_tokens += num_accepted
             self._num_tried_tokens += min(num_accepted + 1, num_drafted)
             known = self._sources.get(source, SourceStats(source=source))
             self._sources[source] = SourceStats(
@@ -79,6 +109,7 @@ class StepRecorder:
             num_tried_tokens=self._num_tried_tokens,
             accepted_per_position=tuple(self._accepted_per_position),
             draft_sources=tuple(self._sources.values()),
+            domains=tuple(work.freeze(domain) for domain, work in self._domains.items()),
             draft_wait_s=self.draft_wait_s,
             num_drafter_failures=self.num_drafter_failures,
             draft_limits=self.draft_limits,

@@ -26,6 +26,7 @@ class Metric:
         help: one sentence with the unit.
         labels: label names besides those that every metric of a registry carries.
         buckets: upper bounds of a histogram, without +Inf.
+        optional: without labels of its own, it has no sample before its first value.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    optional: bool = False
 
 
 ENGINE_LABELS = ("model_name", "engine")
@@ -44,8 +46,8 @@ _STEP_BUCKETS = (0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.2, 0.
 _ENTROPY_BUCKETS = (0.01, 0.1, 0.3, 0.6, 1.2, 2.0, 2.75, 3.5, 5.0, 7.0, 10.0)
 
 
-def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name=name, kind=MetricKind.COUNTER, help=text, labels=labels)
+def _counter(name: str, text: str, *labels: str, optional: bool = False) -> Metric:
+    return Metric(name=name, kind=MetricKind.COUNTER, help=text, labels=labels, optional=optional)
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
@@ -150,6 +152,47 @@ ROLE_FLIP_SECONDS = _histogram(
 KV_TAX_TOKENS = _gauge(
     "outrider_kv_tax_tokens", "KV capacity in tokens that is withheld from new sequences for speculation."
 )
+ROLE_SECONDS = _counter("outrider_role_seconds_total", "Wall time since the replica started, by its role.", "role")
+BUSY_SECONDS = _counter("outrider_busy_seconds_total", "Wall time of rounds, by role.", "role")
+WASTED_SECONDS = _counter(
+    "outrider_wasted_seconds_total",
+    "Of the time of rounds, what rejected draft tokens added, from the fitted step times, by role.",
+    "role",
+)
+COUNTERFACTUAL_SECONDS = _counter(
+    "outrider_counterfactual_seconds_total",
+    "Time that plain decoding would have needed for the same tokens, from the fitted step times, by role.",
+    "role",
+)
+COST_USD = _counter(
+    "outrider_cost_usd_total", "Price of the replica since it started, idle time included, by role.", "role"
+)
+ENERGY_JOULES = _counter(
+    "outrider_energy_joules_total", "Energy of the replica's GPUs by role; absent without such counters.", "role"
+)
+DOMAIN_TOKENS = _counter("outrider_domain_tokens_total", "Tokens delivered, by domain and role.", "domain", "role")
+DOMAIN_SECONDS = _counter(
+    "outrider_domain_seconds_total",
+    "Wall time of rounds, divided among the domains of their sequences, by domain and role.",
+    "domain",
+    "role",
+)
+DOMAIN_WASTED_SECONDS = _counter(
+    "outrider_domain_wasted_seconds_total", "`outrider_wasted_seconds_total` by domain and role.", "domain", "role"
+)
+DOMAIN_COUNTERFACTUAL_SECONDS = _counter(
+    "outrider_domain_counterfactual_seconds_total",
+    "`outrider_counterfactual_seconds_total` by domain and role.",
+    "domain",
+    "role",
+)
+DOMAIN_DRAFT_TOKENS = _counter(
+    "outrider_domain_draft_tokens_total",
+    "Draft tokens verified, by domain, role and result: accepted or rejected.",
+    "domain",
+    "role",
+    "result",
+)
 
 ENGINE_METRICS = (
     NUM_DRAFTS, NUM_DRAFT_TOKENS, NUM_ACCEPTED_TOKENS, NUM_ACCEPTED_PER_POS, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY,
@@ -159,7 +202,9 @@ ENGINE_METRICS = (
     DRAFT_LOOKUPS, DRAFT_FALLBACKS, DRAFTER_TRANSITIONS, DRAFTER_CONNECTED, DRAFTER_QUARANTINED, CHANNEL_MESSAGES,
     CHANNEL_BYTES, CHANNEL_DROPPED, CHANNEL_MALFORMED, LAYOUT, LAYOUT_TOKENS_PER_S, ENTROPY_BITS, QUEUED_REQUESTS,
     QUEUED_TOKENS, ADMISSION_REJECTIONS, ROLE, ROLE_FLIPS, ROLE_FLIP_SECONDS, KV_TAX_TOKENS,
-    DRAFT_LIMITS, CALIBRATION_ERROR,
+    DRAFT_LIMITS, CALIBRATION_ERROR, ROLE_SECONDS, BUSY_SECONDS, WASTED_SECONDS, COUNTERFACTUAL_SECONDS, COST_USD,
+    ENERGY_JOULES, DOMAIN_TOKENS, DOMAIN_SECONDS, DOMAIN_WASTED_SECONDS, DOMAIN_COUNTERFACTUAL_SECONDS,
+    DOMAIN_DRAFT_TOKENS,
 )  # fmt: skip
 """Recorded by each verifier replica, with `ENGINE_LABELS`."""
 
@@ -172,6 +217,16 @@ HEARTBEAT_AGE = _gauge("outrider_heartbeat_reply_age_seconds", "Time since the c
 MEMBER_METRICS = (HEARTBEATS, HEARTBEAT_AGE)
 """Recorded by each verifier replica that has a controller, with `MEMBER_LABELS`."""
 
+CONFIG_LABELS = ("deployment", "replica")
+"""Carried by every metric about a replica's settings."""
+
+USER_CONFIG_REFUSED = _gauge(
+    "outrider_user_config_refused", "1 while the last `user_config` was wrong, so that what came before it is in force."
+)
+
+CONFIG_METRICS = (USER_CONFIG_REFUSED,)
+"""Recorded by each replica whose settings can change while it serves, with `CONFIG_LABELS`."""
+
 HTTP_REQUESTS = _counter("outrider_http_requests_total", "HTTP requests answered.", "route", "status")
 HTTP_SECONDS = _histogram(
     "outrider_http_request_seconds",
@@ -181,11 +236,21 @@ HTTP_SECONDS = _histogram(
 )
 HTTP_ACTIVE = _gauge("outrider_http_active_requests", "Generation requests in progress at the gateway.")
 ROUTE_DECISIONS = _counter("outrider_route_decisions_total", "Routing decisions.", "pool", "reason")
+RESUMES = _counter(
+    "outrider_resumes_total",
+    "Requests that lost their verifier, by why, and by whether another one went on: resumed or gave_up.",
+    "reason",
+    "result",
+)
+
+DRAINING = _gauge(
+    "outrider_gateway_draining", "1 once the gateway is about to go: it finishes what it has, and is not ready."
+)
 
 GATEWAY_LABELS = ("gateway",)
 """Carried by every metric of a gateway; the value is the replica."""
 
-GATEWAY_METRICS = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_ACTIVE, ROUTE_DECISIONS)
+GATEWAY_METRICS = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_ACTIVE, ROUTE_DECISIONS, RESUMES, DRAINING)
 """Recorded by each gateway replica, with `GATEWAY_LABELS`."""
 
 ROUTER_CALLS = _counter(
@@ -225,11 +290,19 @@ DRAFTER_DRAFT_TOKENS = _counter("outrider_drafter_draft_tokens_total", "Draft to
 DRAFTER_EVICTED = _counter("outrider_drafter_evicted_sequences_total", "Sequences dropped for being idle.")
 DRAFTER_LOST = _counter("outrider_drafter_lost_sequences_total", "Sequences reported lost, by reason.", "reason")
 DRAFTER_FAILURES = _counter("outrider_drafter_failures_total", "Messages and passes that failed.")
+DRAFTER_SECONDS = _counter("outrider_drafter_seconds_total", "Wall time since the drafter started.")
+DRAFTER_COST_USD = _counter(
+    "outrider_drafter_cost_usd_total", "Price of the drafter since it started, idle time included."
+)
+DRAFTER_ENERGY_JOULES = _counter(
+    "outrider_drafter_energy_joules_total", "Energy of the drafter's GPUs; absent without such counters.", optional=True
+)
 
 DRAFTER_METRICS = (
     DRAFTER_LOADED, DRAFTER_VERIFIERS, DRAFTER_SEQUENCES, DRAFTER_KV_USAGE, DRAFTER_BUSY, DRAFTER_STEPS,
     DRAFTER_FORWARD_SECONDS, DRAFTER_ROUNDS, DRAFTER_TABLES, DRAFTER_LATE_TABLES, DRAFTER_SHORT_TABLES,
     DRAFTER_CANCELLED, DRAFTER_BRANCHES, DRAFTER_DRAFT_TOKENS, DRAFTER_EVICTED, DRAFTER_LOST, DRAFTER_FAILURES,
+    DRAFTER_SECONDS, DRAFTER_COST_USD, DRAFTER_ENERGY_JOULES,
 )  # fmt: skip
 """Recorded by each drafter replica, with `DRAFTER_LABELS`."""
 
@@ -262,3 +335,15 @@ CONTROLLER_METRICS = (
     POOL_LEAVING, POOL_DECISIONS, POOL_MOVES, POOL_PINNED, PLANNED_REPLICAS, HEARTBEATS_HEARD,
 )  # fmt: skip
 """Recorded by the controller, with `CONTROLLER_LABELS`."""
+
+TRACE_LABELS = ("component", "replica")
+"""Carried by the metric of traces: gateway, verifier or drafter, and which one."""
+
+TRACE_SPANS = _counter(
+    "outrider_trace_spans_total",
+    "Ended spans of sampled traces, by what became of them: exported, failed or dropped.",
+    "result",
+)
+
+TRACE_METRICS = (TRACE_SPANS,)
+"""Recorded by each gateway, verifier and drafter that traces, with `TRACE_LABELS`."""

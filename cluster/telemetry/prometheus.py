@@ -32,7 +32,7 @@ class MetricSet:
         self._children: dict[tuple[str, tuple[str, ...]], MetricWrapperBase] = {}
         for metric in metrics:
             self._by_name[metric.name] = self._build(metric)
-            if not metric.labels:
+            if not metric.labels and not metric.optional:
                 self._child(metric, ())
 
     def add(self, metric: Metric, amount: float = 1.0, *values: str) -> None:
@@ -81,6 +81,7 @@ class _Progress:
     arrival_s: float
     first_token_s: float | None = None
     last_token_s: float = 0.0
+    num_tokens: int = 0
 
 
 class EngineRecorder:
@@ -185,11 +186,12 @@ class EngineRecorder:
             if progress is None:
                 continue
             if output.token_ids:
-                self._record_tokens(progress, now_s)
+                self._record_tokens(progress, len(output.token_ids), now_s)
             if output.finish_reason is not None:
                 self._record_end(output, progress, now_s)
 
-    def _record_tokens(self, progress: _Progress, now_s: float) -> None:
+    def _record_tokens(self, progress: _Progress, num_tokens: int, now_s: float) -> None:
+        progress.num_tokens += num_tokens
         if progress.first_token_s is None:
             progress.first_token_s = now_s
             self.metrics.observe(names.TIME_TO_FIRST_TOKEN, now_s - progress.arrival_s)
@@ -202,9 +204,10 @@ class EngineRecorder:
         del self._in_flight[output.request_id]
         self.metrics.add(names.REQUEST_SUCCESS, 1, output.finish_reason.value)
         self.metrics.observe(names.E2E_LATENCY, now_s - progress.arrival_s)
-        if progress.first_token_s is not None and output.num_output_tokens > 1:
+        # Only tokens of this engine: another one may have begun the choice.
+        if progress.first_token_s is not None and progress.num_tokens > 1:
             span_s = progress.last_token_s - progress.first_token_s
-            self.metrics.observe(names.TIME_PER_OUTPUT_TOKEN, span_s / (output.num_output_tokens - 1))
+            self.metrics.observe(names.TIME_PER_OUTPUT_TOKEN, span_s / (progress.num_tokens - 1))
 
 
 class _Families:

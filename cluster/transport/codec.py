@@ -15,6 +15,7 @@ import msgspec
 from cluster.errors import OutriderError
 from cluster.messages import (
     MAX_MESSAGE_BYTES,
+    MAX_TRACE_BYTES,
     Close,
     Entry,
     Hello,
@@ -111,6 +112,7 @@ def _check_open(message: Open) -> None:
     _check_place(message.sequence, message.epoch, len(message.token_ids))
     _require(0 <= message.num_prompt_tokens <= len(message.token_ids), "num_prompt_tokens is out of range")
     _check_token_ids(message.token_ids)
+    _require(len(message.trace) <= MAX_TRACE_BYTES, "the trace context is too long")
     _check_sampling(message.sampling)
 
 

@@ -38,6 +38,7 @@ BENCHMARKS = (
     "pool_goodput",
     "domain_accuracy",
     "entropy_study",
+    "telemetry_cost",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""
 

@@ -7,7 +7,7 @@ from cluster.config import EngineConfig
 from cluster.engine.engine import Engine
 from cluster.engine.startup import EngineParts, load_parts
 from cluster.types import Request, SpeculationMode
-from tests.benchmarks.measure import THREADS, Rounds, progress
+from tests.benchmarks.measure import THREADS, Rounds, progress, warmed_up
 from tests.benchmarks.report import Answer, Limit, Row
 from tests.benchmarks.workloads import PROMPTS, chat_ids, engine_config, first_token_s, make_request
 
@@ -30,7 +30,7 @@ def measure(*, quick: bool) -> Answer:
     }
     prompt = chat_ids(parts.tokenizer, PROMPTS["copy"])
     rounds = Rounds()
-    for index in range(num_rounds + 1):
+    for index in warmed_up(num_rounds):
         max_tokens = num_pairs + NUM_DISCARDED_STEPS + 1
         plain = make_request(f"r{index}", prompt, max_tokens, mode=SpeculationMode.AUTO)
         idle = make_request(f"r{index}", prompt, max_tokens, mode=SpeculationMode.AUTO, num_speculative_tokens=0)

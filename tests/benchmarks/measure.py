@@ -89,11 +89,11 @@ def interleave(variants: Sequence[Variant], *, num_rounds: int, settle_s: float 
 
     Args:
         variants: the sides of the comparison; their samples need different names.
-        num_rounds: rounds that are kept, >= 1.
+        num_rounds: rounds that are kept, >= 1. A single one, as quick runs have it, measures nothing: no warm-up then.
         settle_s: pause before each variant.
     """
     rounds = Rounds()
-    for index in range(num_rounds + 1):
+    for index in warmed_up(num_rounds):
         samples: dict[str, Sequence[float]] = {}
         first = index % len(variants)
         for variant in (*variants[first:], *variants[:first]):
@@ -103,6 +103,11 @@ def interleave(variants: Sequence[Variant], *, num_rounds: int, settle_s: float 
             rounds.add(samples)
         progress(f"round {index} of {num_rounds}" if index else "warm-up")
     return rounds
+
+
+def warmed_up(num_rounds: int) -> range:
+    """Numbers of the rounds to run: 1 and up are kept, and before several of them 0 is the warm-up."""
+    return range(0 if num_rounds > 1 else 1, num_rounds + 1)
 
 
 def progress(text: str) -> None:

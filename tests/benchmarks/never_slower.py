@@ -26,7 +26,7 @@ from cluster.engine.engine import Engine
 from cluster.engine.startup import load_parts, measure_draft_cost, measure_pass_times
 from cluster.types import Request, SamplingParams
 from deployments.calibrate_prompts import workload_prompt
-from tests.benchmarks.measure import SETTLE_S, THREADS, Rounds, progress
+from tests.benchmarks.measure import SETTLE_S, THREADS, Rounds, progress, warmed_up
 from tests.benchmarks.report import Answer, Limit, Row
 from tests.benchmarks.workloads import engine_config
 
@@ -180,7 +180,7 @@ def measure(*, quick: bool) -> Answer:
 def _point(bench: Bench, workload: str, num_streams: int, num_rounds: int, *, quick: bool) -> Rounds:
     num_tokens = 4 if quick else max(24, 128 // num_streams)
     rounds = Rounds()
-    for index in range(num_rounds + 1):
+    for index in warmed_up(num_rounds):
         samples: dict[str, Sequence[float]] = {}
         first = index % len(SETTINGS)
         for name in (*SETTINGS[first:], *SETTINGS[:first]):

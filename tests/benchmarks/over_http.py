@@ -29,8 +29,10 @@ def measure(*, quick: bool) -> Answer:
     config = engine_config()
     engine = Engine.from_config(config)
     names = ("num_threads", "kv_cache_tokens", "enable_prefix_cache")
+    # Nobody drafts here: a quick run does not wait until it is measured who should.
+    settings = ["drafter=off"] if quick else []
     with (
-        serve([f"engine.{name}={str(getattr(config, name)).lower()}" for name in names]) as url,
+        serve([*settings, *(f"engine.{name}={str(getattr(config, name)).lower()}" for name in names)]) as url,
         StreamClient(url) as client,
     ):
         rounds = _measure(engine, client, num_rounds=num_rounds, num_firsts=num_firsts, max_tokens=max_tokens)

@@ -45,7 +45,8 @@ def _serve(
             client=client,
             card=await client.card(),
             tokenizer=tokenizer or ByteTokenizer(),
-            settings=settings or GatewaySettings(),
+            # A lone verifier in this process does not come back.
+            settings=settings or GatewaySettings(max_resumes=0),
             keys=keys or KeyRing(),
         )
         app = build_http_app(service)

@@ -8,6 +8,7 @@ from cluster.clock import Clock, MonotonicClock
 from cluster.engine.step_time import StepTimes
 from cluster.errors import ConfigError, InvalidRequestError
 from cluster.types import (
+    DomainWork,
     FinishReason,
     Request,
     RequestOutput,
@@ -83,7 +84,7 @@ class FakeEngine:
             raise InvalidRequestError("no bad words here", param="bad_words")
         self.seen.append(request)
         self.requests[request.request_id] = request
-        self.lengths[request.request_id] = 0
+        self.lengths[request.request_id] = len(request.output_token_ids)
 
     def abort(self, request_id: str) -> None:
         if self.requests.pop(request_id, None) is not None:
@@ -114,7 +115,9 @@ class FakeEngine:
         self.last_step = StepStats(
             duration_s=0.01,
             forward_s=0.008,
-            num_rows=len(running),
+            num_rows=len(running) + 4 * num_drafts,
+            num_sequences=len(running),
+            domains=_domains(running, emitted, min(accepted, 4)),
             num_output_tokens=sum(len(output.token_ids) for output in emitted),
             num_prompt_tokens=sum(len(r.prompt_token_ids) for r in running if self.lengths[r.request_id] <= 3),
             num_drafts=num_drafts,
@@ -143,7 +146,9 @@ class FakeEngine:
             text=text,
             token_ids=token_ids,
             logprobs=tuple(_logprobs(t, sampling.logprobs) for t in token_ids) if sampling.logprobs is not None else (),
-            prompt_logprobs=_prompt_logprobs(request) if begin == 0 and sampling.prompt_logprobs is not None else None,
+            prompt_logprobs=_prompt_logprobs(request)
+            if begin == len(request.output_token_ids) and sampling.prompt_logprobs is not None
+            else None,
             finish_reason=FinishReason.LENGTH if end == sampling.max_tokens else None,
             num_output_tokens=end,
             speculation=self._stats(request, end) if end == sampling.max_tokens else None,
@@ -162,6 +167,22 @@ class FakeEngine:
             num_accepted_tokens=accepted * num_rounds,
             accepted_per_draft=histogram,
         )
+
+
+def _domains(running: Sequence[Request], emitted: Sequence[RequestOutput], num_accepted: int) -> tuple[DomainWork, ...]:
+    found: dict[str, DomainWork] = {}
+    for request, output in zip(running, emitted, strict=True):
+        drafts = request.speculation.mode is not SpeculationMode.OFF
+        work = found.get(request.domain, DomainWork(domain=request.domain))
+        found[request.domain] = replace(
+            work,
+            num_sequences=work.num_sequences + 1,
+            num_rows=work.num_rows + 1 + 4 * drafts,
+            num_output_tokens=work.num_output_tokens + len(output.token_ids),
+            num_draft_tokens=work.num_draft_tokens + 4 * drafts,
+            num_accepted_tokens=work.num_accepted_tokens + num_accepted * drafts,
+        )
+    return tuple(found.values())
 
 
 def _logprobs(token_id: int, num_top: int) -> TokenLogprobs:

@@ -13,8 +13,12 @@ from deployments.app import AppArgs, build_app
 from deployments.verifier_config import RoleSeats
 
 
-def test_the_bound_app_is_cheap_to_import_and_loads_no_torch() -> None:
-    code = "import sys; from deployments.app import app; print(type(app).__name__, 'torch' in sys.modules)"
+def test_the_bound_app_is_cheap_to_import_and_loads_neither_torch_nor_the_tracing_that_is_off() -> None:
+    unwanted = ("torch", "cluster.telemetry.tracing", "opentelemetry.exporter.otlp")
+    code = (
+        "import sys; from deployments.app import app; "
+        f"print(type(app).__name__, any(name in sys.modules for name in {unwanted}))"
+    )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["Application", "False"]
 
@@ -61,7 +65,8 @@ def bound(args: AppArgs) -> dict[str, Any]:
     verifier = gateway.init_args[0]._bound_deployment
     drafter = verifier.init_args[1]
     controller = verifier.init_args[3]
-    assert gateway.init_kwargs == {"drafter": drafter, "controller": controller}
+    watched = {"tracing": args.tracing, "ray_metrics": args.ray_metrics}
+    assert gateway.init_kwargs == {"drafter": drafter, "controller": controller, **watched}
     found = {"Gateway": gateway, "Verifier": verifier, "Drafter": drafter and drafter._bound_deployment}
     found["Controller"] = controller and controller._bound_deployment
     assert all(deployment is None or deployment.name == name for name, deployment in found.items())
@@ -108,6 +113,20 @@ def test_calls_to_verifiers_are_routed_by_their_own_router_and_removed_ones_may_
     assert config.request_router_config.request_router_class == "deployments.verifier_router.VerifierRouter"
     assert config.request_router_config.request_routing_stats_period_s == 0.5
     assert config.graceful_shutdown_timeout_s == 77
+
+
+def test_a_gateway_that_is_removed_may_finish_too_and_its_successor_starts_before_it_goes() -> None:
+    gateway = bound(AppArgs(drain_timeout_s=77))["Gateway"]
+    config = gateway._deployment_config
+    assert config.request_router_config.request_router_class == "deployments.gateway_router.GatewayRouter"
+    assert config.graceful_shutdown_timeout_s == gateway.init_args[2].drain_timeout_s == 77
+    assert config.max_surge_percent == 100
+
+
+def test_a_user_config_that_was_taken_away_again_leaves_the_arguments_in_force() -> None:
+    deployments = bound(AppArgs(num_verifiers=2))
+    for name in ("Gateway", "Verifier", "Controller"):
+        assert deployments[name].user_config == {}
 
 
 def test_bounds_of_the_pools_let_the_plan_scale_the_verifiers() -> None:

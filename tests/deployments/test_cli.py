@@ -81,6 +81,12 @@ def test_a_port_in_use_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"127.0.0.1:{port}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("grace_s", ["-1", "nan", "1e9"])
+def test_a_grace_time_out_of_range_exits_with_2(grace_s: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--grace-s", grace_s]) == 2
+    assert "--grace-s" in capsys.readouterr().err
+
+
 def test_direct_ingress_puts_the_gateway_on_the_port_and_several_gateways_need_the_proxy() -> None:
     direct = cli_serve._environment(_parse("--port", "8123"))
     assert direct["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"] == "8123"

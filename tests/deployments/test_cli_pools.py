@@ -1,4 +1,5 @@
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +91,23 @@ def test_an_application_without_pools_or_several_with_them_are_told_apart(
     assert caught.value.field == "--app"
     for name, found in apps.items():
         assert (name in str(caught.value.allowed)) == ("Controller" in found)
+
+
+@pytest.mark.parametrize(
+    ("address", "current", "expected"),
+    [
+        ("127.0.0.1:6379", "", True),
+        ("192.0.2.2:6379", "127.0.0.1:6379", False),
+        ("auto", "127.0.0.1:6379", True),
+        ("auto", "192.0.2.2:6379", False),
+        ("auto", "", False),
+    ],
+)
+def test_a_ray_of_this_machine_alone_is_known_by_its_address(
+    address: str, current: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    if current:
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(current)
+    assert cli_pools.is_on_loopback(address) is expected

@@ -1,4 +1,5 @@
 import json
+import zlib
 from typing import Any
 
 from cluster.errors import UnavailableError
@@ -58,3 +59,54 @@ def test_an_error_event_is_followed_by_done() -> None:
     error = {"message": "gone", "type": "service_unavailable_error", "param": None, "code": "c"}
     assert json.loads(first[6:]) == {"error": error}
     assert rest == sse.DONE
+
+
+def _sizes(texts: list[str]) -> set[int]:
+    writer = sse.ChunkWriter(HEAD, is_chat=True, null_usage=False, is_padded=True)
+    return {len(writer.content(0, text)) for text in texts}
+
+
+def test_padded_chunks_have_one_size_whatever_a_round_gave() -> None:
+    assert (
+        len(
+            _sizes(
+                ["", "a", " seven words that a single round gave at once", "\u00e9" * 60, "\U0001f40e" * 30, '"' * 100]
+            )
+        )
+        == 1
+    )
+
+
+def test_sizes_of_longer_padded_chunks_double() -> None:
+    base = _sizes([""]).pop()
+    longer = sorted(_sizes(["a" * length for length in range(0, 2000, 7)]))
+    assert [size - base for size in longer] == [0, 256, 768, 1792]
+
+
+def _four_chunks(writer: sse.ChunkWriter) -> tuple[bytes, ...]:
+    return (
+        writer.role(0),
+        writer.content(0, "a\nb", token_ids=[1, 2]),
+        writer.finish(0, "", reason="stop", root={"metrics": {"accepted": 12}}),
+        writer.usage({"total_tokens": 3}, {"metrics": {}}),
+    )
+
+
+def test_every_chunk_is_padded_and_stays_what_it_was() -> None:
+    plain = sse.ChunkWriter(HEAD, is_chat=True, null_usage=False)
+    padded = sse.ChunkWriter(HEAD, is_chat=True, null_usage=False, is_padded=True)
+    for was, said in zip(_four_chunks(plain), map(_json, _four_chunks(padded)), strict=True):
+        assert len(said.pop("obfuscation")) > 0
+        assert said == _json(was)
+
+
+def test_the_last_chunk_of_a_choice_has_the_size_of_the_others() -> None:
+    writer = sse.ChunkWriter(HEAD, is_chat=True, null_usage=False, is_padded=True)
+    assert len(writer.finish(0, " end", reason="length")) == len(writer.content(0, "a"))
+
+
+def test_padding_is_never_the_same_twice_and_does_not_compress_away() -> None:
+    writer = sse.ChunkWriter(HEAD, is_chat=True, null_usage=False, is_padded=True)
+    first, second = (_json(writer.content(0, "a"))["obfuscation"] for _ in range(2))
+    assert first != second
+    assert len(zlib.compress(first.encode())) > len(first) / 2

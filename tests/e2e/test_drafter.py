@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.cli_serve import BEFORE_RAY
 from tests.e2e.conftest import Outrider, marked_processes, start_outrider, stop_for_sure
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -80,7 +81,7 @@ def deployments(server: Outrider) -> dict[str, Any]:
     address = next(match.group(1) for match in found if match)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", STATUS],
-        env=os.environ | {"ADDRESS": address, "RAY_AUTH_MODE": "token"},
+        env=os.environ | BEFORE_RAY | {"ADDRESS": address, "RAY_AUTH_MODE": "token"},
         capture_output=True,
         text=True,
         timeout=120,

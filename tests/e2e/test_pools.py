@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import KEY, Outrider, marked_processes, start_outrider, stop_for_sure
+from tests.e2e.reference import undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -35,11 +36,8 @@ def pool_settings(**settings: object) -> list[str]:
 @pytest.fixture(scope="module")
 def expected(tiny_model_dir: Path) -> dict[str, str]:
     """What a single verifier, without pools, says to each prompt."""
-    server = start_outrider(tiny_model_dir, "--drafter", "ngram", "--num-threads", "1")
-    try:
-        return {prompt: complete(server, prompt) for prompt in PROMPTS}
-    finally:
-        stop_for_sure(server)
+    answers = undisturbed(tiny_model_dir, {prompt: ("/v1/completions", body(prompt)) for prompt in PROMPTS})
+    return {prompt: answer.json()["choices"][0]["text"] for prompt, answer in answers.items()}
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +56,6 @@ def server(tiny_model_dir: Path) -> Iterator[Outrider]:
 
 def body(prompt: str, num_tokens: int = 160) -> dict[str, object]:
     return {"prompt": prompt, "max_tokens": num_tokens, "temperature": 0.7, "seed": 5, "ignore_eos": True}
-
-
-def complete(server: Outrider, prompt: str) -> str:
-    answer = server.post("/v1/completions", body(prompt))
-    assert answer.status_code == 200, answer.text
-    text: str = answer.json()["choices"][0]["text"]
-    return text
 
 
 def stream(http: httpx.Client, prompt: str) -> str:

@@ -1,7 +1,9 @@
 """The whole stack over HTTP, with the real `openai` client."""
 
+import os
 import random
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -178,11 +180,20 @@ def test_the_seed_service_runs_over_the_real_engine(outrider: Outrider) -> None:
     assert answer.json()["total_tokens"] <= 8
 
 
-def test_ctrl_c_leaves_no_process(tiny_model_dir: Path) -> None:
-    server = start_outrider(tiny_model_dir, "--ingress", "proxy")
+def test_a_second_ctrl_c_waits_for_no_stream_and_leaves_no_process(tiny_model_dir: Path) -> None:
+    server = start_outrider(tiny_model_dir, "--ingress", "proxy", "--grace-s", "600")
+    body = {"prompt": "a", "max_tokens": 3000, "ignore_eos": True, "n": 8, "stream": True}
     try:
         assert len(marked_processes(server.marker)) > 3
-        assert server.interrupt() == 0
+        with server.http() as http, http.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            for _ in range(2):  # As a terminal does: to Ray's processes as well.
+                os.killpg(server.process.pid, signal.SIGINT)
+                time.sleep(0.5)
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(lines)
+        assert server.process.wait(30) == 130
         end_s = time.monotonic() + 10
         while (left := marked_processes(server.marker)) and time.monotonic() < end_s:
             time.sleep(0.1)

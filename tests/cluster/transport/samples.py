@@ -94,6 +94,7 @@ def _opens(draw: st.DrawFn) -> Open:
         num_prompt_tokens=draw(st.integers(0, len(token_ids))),
         token_ids=token_ids,
         sampling=draw(samplings),
+        trace=draw(st.binary(max_size=64)),
     )
 
 

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cluster.messages import MAX_MESSAGE_BYTES, Close, Entry, Message, Open, Ping, Refusal, Round, Row, Table
+from cluster.messages import (
+    MAX_MESSAGE_BYTES,
+    MAX_TRACE_BYTES,
+    Close,
+    Entry,
+    Message,
+    Open,
+    Ping,
+    Refusal,
+    Round,
+    Row,
+    Table,
+)
 from cluster.transport.codec import MalformedMessageError, decode, encode
 from tests.cluster.transport.samples import (
     ENTRIES,
@@ -179,6 +191,7 @@ def test_a_number_of_a_row_outside_of_int32_is_malformed(field: str, number: int
         Open(sequence=1, epoch=0, num_prompt_tokens=0, token_ids=(), sampling=SAMPLING),
         Open(sequence=1, epoch=0, num_prompt_tokens=2, token_ids=(1,), sampling=SAMPLING),
         Open(sequence=1, epoch=0, num_prompt_tokens=-1, token_ids=(1,), sampling=SAMPLING),
+        msgspec.structs.replace(_open(), trace=b"x" * (MAX_TRACE_BYTES + 1)),
         *(_open(temperature=value) for value in (-1.0, math.nan, math.inf)),
         *(_open(top_p=value) for value in (-0.1, 1.1, math.nan)),
         *(_open(frequency_penalty=value) for value in (math.nan, -math.inf)),

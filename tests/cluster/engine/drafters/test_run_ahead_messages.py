@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.messages import (
+    PROTOCOL_VERSION,
     Close,
     Entry,
     Hello,
@@ -38,10 +39,12 @@ A, B = b"a", b"b"
 def test_a_verifier_of_the_same_version_and_tokenizer_is_welcome_whatever_its_weights() -> None:
     drafter = make_drafter(num_speculative_tokens=6, max_model_len=128)
     (answer,) = drafter.handle(A, hello(model_hash="something else"))
-    assert answer == Welcome(version=1, incarnation=INCARNATION, num_speculative_tokens=6, max_model_len=128)
+    assert answer == Welcome(
+        version=PROTOCOL_VERSION, incarnation=INCARNATION, num_speculative_tokens=6, max_model_len=128
+    )
 
 
-@pytest.mark.parametrize("wrong", [{"version": 2}, {"tokenizer_hash": "other tokens"}])
+@pytest.mark.parametrize("wrong", [{"version": PROTOCOL_VERSION - 1}, {"tokenizer_hash": "other tokens"}])
 def test_another_version_or_tokenizer_is_refused_and_then_ignored(wrong: dict[str, Any]) -> None:
     drafter = make_drafter()
     (answer,) = drafter.handle(A, hello(**wrong))

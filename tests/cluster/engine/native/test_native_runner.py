@@ -1,5 +1,6 @@
 """The CPU kernels against transformers in float32, and the bit-equality that `invariant` numerics promises."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -203,3 +204,28 @@ def test_models_outside_the_family_are_named(change: dict[str, Any], reason: str
         **{**_SIZES, "num_attention_heads": 3, "head_dim": 32, "architectures": ["LlamaForCausalLM"], **change}
     )
     assert reason in str(unsupported_reason(config))
+
+
+def test_runners_of_one_thread_share_their_workers_which_end_with_the_thread() -> None:
+    reference = make_reference(CONFIGS["llama"], torch.bfloat16)
+    tokens = random_tokens(5, 40)
+    seen: list[list[threading.Thread]] = []
+
+    def workers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("forward-")]
+
+    def compute() -> None:
+        for _ in range(2):
+            runner = make_native(reference, dtype=torch.bfloat16, kv_dtype=torch.bfloat16, num_threads=3)
+            run(runner, tokens, TABLE, [0, 40])
+            seen.append([thread for thread in workers() if thread not in before])
+
+    before = workers()
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join()
+    assert len(seen[0]) == 2
+    assert seen[1] == seen[0]
+    for worker in seen[0]:
+        worker.join(10)
+    assert not any(worker.is_alive() for worker in seen[0])
