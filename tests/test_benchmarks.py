@@ -66,6 +66,7 @@ def test_a_limit_is_met_on_its_own_side_only(value: float, at_most: bool, at_lea
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.usefixtures("bundled_source")
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in SERVES + TAKES_MODELS])
@@ -79,6 +80,7 @@ def test_every_benchmark_runs_and_ends_with_one_json_line(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.e2e
 @pytest.mark.usefixtures("bundled_source")
 @pytest.mark.parametrize("name", SERVES)
@@ -87,6 +89,7 @@ def test_the_benchmark_of_the_server_runs(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.parametrize("name", TAKES_MODELS)
 def test_a_benchmark_of_two_models_runs_with_those_that_are_named(

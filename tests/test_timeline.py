@@ -172,6 +172,7 @@ def test_the_drafters_passes_are_noted_with_what_they_were_for_and_the_tables_th
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.engine
 def test_one_command_draws_a_real_run(tmp_path: Path, tiny_model_dir: Path, tiny_draft_dir: Path) -> None:
     output = tmp_path / "timeline.svg"

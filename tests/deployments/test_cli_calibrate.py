@@ -116,7 +116,9 @@ def test_a_draft_model_is_calibrated_where_it_drafts(
     tiny_model_dir: Path, tiny_draft_dir: Path, tmp_path: Path, drafter: str
 ) -> None:
     out = tmp_path / "c.json"
-    draft = ("--drafter", drafter, "--draft-model", str(tiny_draft_dir), "--set", "engine.drafter=off")
+    who = ("--drafter", drafter, "--draft-model", str(tiny_draft_dir), "--set", "engine.drafter=off")
+    # The draft model is as large as this tiny target: without a wait, its tables would all be late.
+    draft = (*who, "--set", "draft.draft_wait_s=0.2")
     grid = ("--workload", "chat", "--concurrency", "2", "--lookahead", "0,2,auto", "--turns", "2", "--turn-s", "0.2")
     assert cli.main(options(tiny_model_dir, out, *draft, *grid)) == 0
     calibration = load_calibration(out)

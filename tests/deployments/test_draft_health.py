@@ -169,3 +169,16 @@ def test_a_drafter_that_falls_silent_while_it_is_left_alone_is_tried_as_soon_as_
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         HealthConfig(**changes)
+
+
+def test_hits_pass_a_probe_at_its_end_where_the_budget_verified_no_draft() -> None:
+    health = Health(HealthConfig())
+    fed(health, *[MISS] * 64)
+    now_s = health.resumes_s
+    health.update(now_s, now_s)
+    changes = []
+    for _ in range(32):
+        health.record_lookup(HIT)
+        changes.append(health.update(now_s, now_s))
+    assert set(changes[:-1]) == {None}
+    assert changes[-1] is Change.RECOVERED

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.conftest import marked_processes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.long]
 
 PORT = 8000  # Of `serve run`, which knows no other.
 START_S = 240.0
