@@ -169,7 +169,7 @@ class ServeClient:
 
     async def metrics(self) -> list[str]:
         """The scrapes of the replicas that answer in time, and the router's."""
-        scrapes = await asyncio.gather(*map(_scrape, (self._handle, *self._others)))
+        scrapes = await asyncio.gather(*map(scrape, (self._handle, *self._others)))
         return [text for texts in scrapes for text in texts] + [self._router.render()]
 
     def router_metrics(self) -> MetricSet:
@@ -181,14 +181,15 @@ class ServeClient:
         return VIEW.snapshot()
 
 
-async def _scrape(handle: "DeploymentHandle[Any]") -> list[str]:
-    """What the replicas of one deployment answer in time; nothing while none runs."""
+async def scrape(handle: "DeploymentHandle[Any]", *args: object) -> list[str]:
+    """What the replicas of one deployment answer to `metrics` in time; nothing while none runs."""
     try:
-        results = await handle.broadcast("metrics").results_async(timeout_s=METRICS_TIMEOUT_S, return_exceptions=True)
+        response = handle.broadcast("metrics", *args)
+        results = await response.results_async(timeout_s=METRICS_TIMEOUT_S, return_exceptions=True)
     except Exception as error:  # noqa: BLE001 -- one deployment without replicas must not hide the other's metrics
         logger.debug("no metrics: %s", error)
         return []
-    return [result for result in results if isinstance(result, str)]
+    return [result for result in results if isinstance(result, str) and result]
 
 
 def _failure(error: Exception) -> UnavailableError:

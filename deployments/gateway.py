@@ -1,13 +1,12 @@
 """The gateway's Serve deployment: the application's ingress."""
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
 from deployments.auth import load_keys
-from deployments.client import METRICS_TIMEOUT_S, ServeClient
+from deployments.client import ServeClient, scrape
 from deployments.codec import load_tokenizer
 from deployments.front import Front
 from deployments.gateway_members import MEMBERS, Membership
@@ -121,12 +120,7 @@ class GatewayReplica:
 
     async def _peers(self) -> list[str]:
         """The scrapes of the other gateways that answer in time."""
-        try:
-            response = self._gateways.broadcast("metrics", self._replica)
-            results = await response.results_async(timeout_s=METRICS_TIMEOUT_S, return_exceptions=True)
-        except Exception:  # noqa: BLE001 -- no gateway takes work, not even this one: it is about to go
-            return []
-        return [result for result in results if isinstance(result, str) and result]
+        return await scrape(self._gateways, self._replica)
 
     def _apply(self, settings: GatewaySettings) -> None:
         self._service.configure(settings)
@@ -136,8 +130,7 @@ class GatewayReplica:
         """Begin to drain when Serve counts this gateway no more among those that take work."""
         loop, news = asyncio.get_running_loop(), asyncio.Queue[frozenset[str]]()
         MEMBERS.watch(lambda replica_ids: loop.call_soon_threadsafe(news.put_nowait, replica_ids))
-        with contextlib.suppress(Exception):  # Nobody takes work yet: the handle's router is connected anyway.
-            await self._gateways.broadcast("metrics", self._replica).results_async(timeout_s=METRICS_TIMEOUT_S)
+        await self._peers()  # The first use of the handle connects its router, whoever answers.
         membership = Membership(self._replica, self._service.drain, self._settings.drain_timeout_s)
         while True:
             membership.hear(await news.get())
