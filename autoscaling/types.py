@@ -120,6 +120,16 @@ class DecisionReason(StrEnum):
     STALE = "stale"
 
 
+MOVING_REASONS = (
+    DecisionReason.SLO,
+    DecisionReason.THROUGHPUT,
+    DecisionReason.HEADROOM,
+    DecisionReason.BOUNDS,
+    DecisionReason.PINNED,
+)
+"""Reasons for which a replica changes its role."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One replica changes its role.

@@ -1,10 +1,11 @@
 """What the controller shows of the pools in the scrape."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autoscaling.pool_config import PoolConfig
-from autoscaling.types import Decision, DecisionReason, ReplicaReport, Snapshot
+from autoscaling.types import MOVING_REASONS, Decision, DecisionReason, ReplicaReport, Snapshot
 from cluster.routing.types import PoolLoad
 from cluster.telemetry import names
 from cluster.telemetry.prometheus import MetricSet
@@ -25,7 +26,9 @@ class ControllerRecorder:
         for reason in DecisionReason:
             self.metrics.add(names.POOL_DECISIONS, 0, reason.value)
         for role in Role:
-            self.metrics.add(names.POOL_MOVES, 0, role.value)
+            for reason in MOVING_REASONS:
+                self.metrics.add(names.POOL_MOVES, 0, role.value, reason.value)
+        self._inputs: dict[str, set[str]] = {"now": set(), "move": set()}
 
     def configure(self, config: PoolConfig) -> None:
         """Show other objectives."""
@@ -40,7 +43,9 @@ class ControllerRecorder:
         metrics = self.metrics
         metrics.add(names.POOL_DECISIONS, 1, decision.reason.value)
         if decision.move is not None:
-            metrics.add(names.POOL_MOVES, 1, decision.move.role.value)
+            metrics.add(names.POOL_MOVES, 1, decision.move.role.value, decision.reason.value)
+            self._record_inputs("move", decision.inputs)
+        self._record_inputs("now", decision.inputs)
         metrics.set(names.POOL_PINNED, is_pinned)
         metrics.set(names.PLANNED_REPLICAS, decision.num_replicas)
         targets = Counter(decision.roles.values())
@@ -55,6 +60,11 @@ class ControllerRecorder:
             metrics.set(names.POOL_WAITING, load.num_waiting, role.value)
             metrics.set(names.POOL_TOKENS_PER_S, load.tokens_per_s, role.value)
             self._record_latency(role, [report for report in reports if report.role is role])
+
+    def _record_inputs(self, which: str, inputs: Mapping[str, float]) -> None:
+        self._inputs[which] |= inputs.keys()
+        for name in self._inputs[which]:
+            self.metrics.set(names.POOL_DECISION_INPUT, inputs.get(name, math.nan), name, which)
 
     def _record_latency(self, role: Role, reports: Iterable[ReplicaReport]) -> None:
         latencies = [report.latency for report in reports]

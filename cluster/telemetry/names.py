@@ -323,7 +323,16 @@ POOL_LATENCY = _gauge(
 POOL_OBJECTIVE = _gauge("outrider_pool_objective_seconds", "Objective for ttft and tpot.", "kind")
 POOL_LEAVING = _gauge("outrider_pool_leaving_replicas", "Verifiers that only finish what they began, and go away.")
 POOL_DECISIONS = _counter("outrider_pool_decisions_total", "Decisions of the controller, by reason.", "reason")
-POOL_MOVES = _counter("outrider_pool_moves_total", "Changes of role that the controller began, by new role.", "role")
+POOL_MOVES = _counter(
+    "outrider_pool_moves_total", "Changes of role that the controller began, by new role and why.", "role", "reason"
+)
+POOL_DECISION_INPUT = _gauge(
+    "outrider_pool_decision_input",
+    "The figures behind the controller's latest decision (now) and its latest change of role (move), by name; NaN for "
+    "those that it went without.",
+    "input",
+    "decision",
+)
 POOL_PINNED = _gauge("outrider_pool_pinned", "1 while an operator has fixed the split.")
 PLANNED_REPLICAS = _gauge("outrider_planned_replicas", "How many verifiers the load asks for.")
 HEARTBEATS_HEARD = _counter(
@@ -332,7 +341,7 @@ HEARTBEATS_HEARD = _counter(
 
 CONTROLLER_METRICS = (
     POOL_REPLICAS, POOL_TARGET, POOL_RUNNING, POOL_WAITING, POOL_TOKENS_PER_S, POOL_LATENCY, POOL_OBJECTIVE,
-    POOL_LEAVING, POOL_DECISIONS, POOL_MOVES, POOL_PINNED, PLANNED_REPLICAS, HEARTBEATS_HEARD,
+    POOL_LEAVING, POOL_DECISIONS, POOL_MOVES, POOL_DECISION_INPUT, POOL_PINNED, PLANNED_REPLICAS, HEARTBEATS_HEARD,
 )  # fmt: skip
 """Recorded by the controller, with `CONTROLLER_LABELS`."""
 

@@ -203,7 +203,10 @@ def test_the_status_is_plain_values_and_the_scrape_shows_the_pools() -> None:
     for line in (
         'outrider_pool_replicas{controller="c1",role="speculative"} 2.0',
         'outrider_pool_target_replicas{controller="c1",role="batch"} 1.0',
-        'outrider_pool_moves_total{controller="c1",role="batch"} 1.0',
+        'outrider_pool_moves_total{controller="c1",reason="pinned",role="batch"} 1.0',
+        'outrider_pool_decision_input{controller="c1",decision="now",input="num_batch"} 1.0',
+        'outrider_pool_decision_input{controller="c1",decision="move",input="num_batch"} 0.0',
+        'outrider_pool_decision_input{controller="c1",decision="move",input="target_speculative"} 2.0',
         'outrider_pool_tokens_per_second{controller="c1",role="speculative"} 50.0',
         'outrider_pool_latency_p95_seconds{controller="c1",kind="ttft",role="speculative"} 0.5',
         'outrider_pool_objective_seconds{controller="c1",kind="ttft"} 2.0',

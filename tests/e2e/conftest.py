@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,12 +31,14 @@ class Outrider:
         marker: in the environment of every process it started.
         process: the command.
         ready_line: what it printed.
+        scratch: Ray's folder for it.
     """
 
     url: str
     marker: str
     process: subprocess.Popen[str]
     ready_line: str
+    scratch: Path
 
     def http(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {KEY}"}, timeout=60)
@@ -49,6 +52,19 @@ class Outrider:
             return http.post(
                 path, json=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
             )
+
+    def pools(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """`outrider pools` against this server's Ray."""
+        found = (re.search(r"--gcs-address=(\S+)", line) for line in marked_processes(self.marker))
+        address = next(match.group(1) for match in found if match)
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "deployments.cli", "pools", *argv, "--address", address],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def interrupt(self, timeout_s: float = 60.0) -> int:
         """Ctrl-C; the exit status."""
@@ -100,7 +116,9 @@ def start_outrider(model: Path, *arguments: str) -> Outrider:
         process.kill()
         assert process.stderr is not None
         pytest.fail(f"the server did not start: {process.stderr.read()[-3000:]}")
-    return Outrider(url=f"http://127.0.0.1:{port}", marker=marker, process=process, ready_line=line)
+    return Outrider(
+        url=f"http://127.0.0.1:{port}", marker=marker, process=process, ready_line=line, scratch=Path(scratch)
+    )
 
 
 def stop_for_sure(server: Outrider) -> None:
@@ -116,6 +134,7 @@ def stop_for_sure(server: Outrider) -> None:
     for pipe in (server.process.stdout, server.process.stderr):
         if pipe is not None:
             pipe.close()
+    shutil.rmtree(server.scratch, ignore_errors=True)
 
 
 def gauge(server: Outrider, name: str) -> float:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import KEY, Outrider, marked_processes, start_outrider, stop_for_sure
+from tests.e2e.conftest import KEY, Outrider, start_outrider, stop_for_sure
 from tests.e2e.reference import undisturbed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -142,20 +141,6 @@ def is_heard(server: Outrider) -> bool:
     return sum(samples(server, "outrider_pool_replicas").values()) == NUM_VERIFIERS
 
 
-def pools(server: Outrider, *argv: str) -> subprocess.CompletedProcess[str]:
-    """`outrider pools` against the server's Ray."""
-    found = (re.search(r"--gcs-address=(\S+)", line) for line in marked_processes(server.marker))
-    address = next(match.group(1) for match in found if match)
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "deployments.cli", "pools", *argv, "--address", address],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-2000:]
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -209,24 +194,24 @@ def test_roles_follow_a_load_step_and_come_back_and_clients_see_neither_that_nor
 
 def test_the_pools_command_shows_and_steers(server: Outrider) -> None:
     wait_until("the controller hears all verifiers", lambda: is_heard(server), 60)
-    shown = pools(server, "status")
+    shown = server.pools("status")
     assert shown.returncode == 0, shown.stderr
     assert "speculative" in shown.stdout
-    status = answer_of(pools(server, "status", "--json"))
+    status = answer_of(server.pools("status", "--json"))
     assert len(status["replicas"]) == NUM_VERIFIERS
-    moves = answer_of(pools(server, "shift", "1", "--dry-run", "--json"))["moves"]
+    moves = answer_of(server.pools("shift", "1", "--dry-run", "--json"))["moves"]
     assert len(moves) == NUM_VERIFIERS - 1
     assert pool_size(server, "batch") == 0
-    assert answer_of(pools(server, "pin", "1", "--seconds", "120", "--json"))["pin"]["num_speculative"] == 1
+    assert answer_of(server.pools("pin", "1", "--seconds", "120", "--json"))["pin"]["num_speculative"] == 1
     wait_until("the pin had no effect", lambda: pool_size(server, "speculative") == 1, 30)
-    assert answer_of(pools(server, "unpin", "--json"))["pin"] is None
-    refused = pools(server, "pin", "9", "--seconds", "5")
+    assert answer_of(server.pools("unpin", "--json"))["pin"] is None
+    refused = server.pools("pin", "9", "--seconds", "5")
     assert refused.returncode == 2
     assert "num_speculative = 9" in refused.stderr
 
 
 def test_calls_go_to_the_pool_that_they_ask_for(server: Outrider) -> None:
-    answer_of(pools(server, "pin", "1", "--seconds", "120", "--json"))
+    answer_of(server.pools("pin", "1", "--seconds", "120", "--json"))
     wait_until("the pin had no effect", lambda: has_settled(server, 1), 30)  # The router hears of it meanwhile.
     roles = {labels: value for labels, value in samples(server, "outrider_role").items() if value}
     role_of = {re.search(r'engine="(\w+)"', labels)[1]: re.search(r'role="(\w+)"', labels)[1] for labels in roles}  # type: ignore[index]
@@ -249,4 +234,4 @@ def test_calls_go_to_the_pool_that_they_ask_for(server: Outrider) -> None:
     after = served()
     assert {role: after[role] - before[role] for role in after} == {"speculative": 8, "batch": 16}
     assert (asked.count("speculative"), asked.count("batch")) == (8, 16)
-    answer_of(pools(server, "unpin", "--json"))
+    answer_of(server.pools("unpin", "--json"))

@@ -52,10 +52,10 @@ def _variables() -> list[dict[str, Any]]:
 
 
 def _annotations() -> list[dict[str, Any]]:
-    moves = f"sum by (role) (increase({pick('outrider_pool_moves_total')}[$__rate_interval])) > 0"
+    moves = f"sum by (role, reason) (increase({pick('outrider_pool_moves_total')}[$__rate_interval])) > 0"
     return [
         {"name": "Moves between pools", "datasource": DATASOURCE, "enable": True, "hide": False,
-         "iconColor": "purple", "expr": moves, "titleFormat": "a verifier becomes {{role}}", "step": "15s"},
+         "iconColor": "purple", "expr": moves, "titleFormat": "a verifier becomes {{role}}: {{reason}}", "step": "15s"},
     ]  # fmt: skip
 
 

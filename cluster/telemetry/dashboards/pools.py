@@ -23,7 +23,8 @@ from cluster.telemetry.dashboards.promql import (
 )
 
 DECISIONS = "outrider_pool_decisions_total"
-MOVING_REASONS = "slo|throughput|headroom|bounds|pinned"
+MOVES = "outrider_pool_moves_total"
+INPUTS = "outrider_pool_decision_input"
 REASONS = (
     "steady: the split is right. waiting: another looks better, not for long enough yet. cooldown: the last move was "
     "too short ago. moving: a move is not confirmed yet. slo, throughput, headroom: a move began, to keep an "
@@ -31,6 +32,7 @@ REASONS = (
     "pinned: an operator or pools.mode fixed it. dry_run: it would move. single_replica: nothing to divide. stale, "
     "no_replicas: too little was heard."
 )
+_NOW_INPUTS, _MOVE_INPUTS = 'decision="now"', 'decision="move"'
 _SPECULATIVE, _BATCH = 'role="speculative"', 'role="batch"'
 _BECAME = (
     f"({pick('outrider_role')} == 1) unless on (job, engine, role) ({pick('outrider_role')} offset {EVENT_STEP} == 1)"
@@ -88,20 +90,36 @@ _WHY = Row(
             title="Last changes of role", unit=Unit.SECONDS, kind=PanelKind.TABLE, latest_first=True,
             queries=(Query(expr=seconds_since(_BECAME, "engine, role"), legend="ago"),),
             labels=(("engine", "verifier"), ("role", "became")),
-            description="Which verifier took which role, and when; a start counts as a change. Why stands at the same "
-            "time in the table to the left; the figures behind it stand in `outrider pools status --json` and in the "
-            "controller's log.",
+            description="Which verifier took which role, and when; a start counts as a change.",
         ),
         Panel(
-            title="Moves begun", unit=Unit.COUNT, kind=PanelKind.BARS, lowest=0,
+            title="Last moves, and why", unit=Unit.SECONDS, kind=PanelKind.TABLE, latest_first=True,
             queries=(
-                Query(
-                    expr=rise(DECISIONS, f'reason=~"{MOVING_REASONS}"', by="reason"), legend="{{reason}}",
-                    needs=Needs.POOLS,
-                ),
+                Query(expr=seconds_since(f"increase({pick(MOVES)}[1m]) > 0", "role, reason"), legend="ago",
+                      needs=Needs.MOVES),
             ),
-            description="Why replicas were moved in the time shown; `pinned` also counts the steps in which a pin "
-            "held. Many slo and headroom in turn: the controller oscillates; raise pools.cooldown_s or pools.hold_s.",
+            labels=(("role", "a verifier became"), ("reason", "because of")),
+            description="Moves that the controller began, to within a minute, and the reason of each. Every decision "
+            "with its figures stands in the controller's log and in `outrider pools status --json`.",
+        ),
+        Panel(
+            title="Figures behind the decisions", unit=Unit.COUNT, kind=PanelKind.TABLE, width=12,
+            queries=(
+                Query(expr=f"max by (input) ({pick(INPUTS, _NOW_INPUTS)})", legend="now", needs=Needs.POOLS),
+                Query(expr=f"max by (input) ({pick(INPUTS, _MOVE_INPUTS)})", legend="at the last move",
+                      needs=Needs.MOVES),
+            ),
+            labels=(("input", "figure"),),
+            description="What the controller saw. num_*: verifiers by role. sequences_*: choices in hand. *_now: "
+            "predicted for the split in force, *_target: for the one it wants, of which target_speculative verifiers "
+            "are speculative. missing_*: sequences outside an objective; a split with fewer of them wins, then the one "
+            "with more tokens_per_s.",
+        ),
+        Panel(
+            title="Moves begun", unit=Unit.COUNT, kind=PanelKind.BARS, width=12, lowest=0,
+            queries=(Query(expr=rise(MOVES, by="role, reason"), legend="{{role}}: {{reason}}", needs=Needs.POOLS),),
+            description="How many replicas were moved in the time shown, and why. Many slo and headroom in turn: the "
+            "controller oscillates; raise pools.cooldown_s or pools.hold_s.",
         ),
         Panel(
             title="Role of each verifier", unit=Unit.COUNT, kind=PanelKind.STATES, width=12,

@@ -91,6 +91,16 @@ AVAILABILITY = (
         "look at replicas that died lately, and why: out of memory, a node that went away, a failed health check.",
         needs=Needs.TROUBLE,
     ),
+    Rule(
+        name="OutriderSettingsRefused",
+        signal="sum by (job) (outrider_user_config_refused)",
+        wrong="> 0",
+        lasting="2m",
+        severity=Severity.WARNING,
+        summary="{{ $value }} replicas refused the last user_config and go on with the one before it.",
+        runbook="The replica's log names the field, its value and what is allowed. Mend user_config in the Serve "
+        "configuration and deploy it again; until then replicas that start anew may behave otherwise than the rest.",
+    ),
 )
 
 LOAD = (

@@ -81,7 +81,7 @@ POOLS = (
         lasting="0m",
         severity=Severity.WARNING,
         summary="Verifiers moved {{ $value | humanize }} times each way in 15 minutes.",
-        runbook="The pools follow a load that changes faster than moves pay. See Last decisions on the Pools "
+        runbook="The pools follow a load that changes faster than moves pay. See Last moves on the Pools "
         "dashboard. Raise pools.cooldown_s and pools.hold_s, or fix the split for a while: "
         "`outrider pools pin N --seconds S`.",
         needs=Needs.POOLS,

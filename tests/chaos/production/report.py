@@ -17,6 +17,9 @@ NOTICED_S = 15.0
 MAX_GROWN_BYTES, MAX_GROWN_FILES = 200 << 20, 40
 """Of a process that lived all the time: its heap settles, and connections to all replicas come and go."""
 
+LOG_MONITOR, MAX_LOG_FILES = "ray: log_monitor", 200
+"""Ray keeps the logs of dead workers open, up to its LOG_MONITOR_MAX_OPEN_FILES; then it closes them all."""
+
 MAX_MORE_PROCESSES = 3
 """Ray keeps idle workers, and starts one or two ahead."""
 
@@ -96,7 +99,7 @@ class Report:
         for kind, (num_bytes, files) in growth(self.before, self.after).items():
             if num_bytes > MAX_GROWN_BYTES:
                 yield f"{kind} grew by {_mib(num_bytes)} MiB"
-            if files > MAX_GROWN_FILES:
+            if files > (MAX_LOG_FILES if kind == LOG_MONITOR else MAX_GROWN_FILES):
                 yield f"{kind} has {files} open files more than before"
 
     def _open_kills(self, outcome: Outcome) -> list[Kill]:

@@ -24,6 +24,7 @@ def known_labels() -> dict[str, set[str]]:
         (names.ROUTER_METRICS, names.GATEWAY_LABELS),
         (names.DRAFTER_METRICS, names.DRAFTER_LABELS),
         (names.CONTROLLER_METRICS, names.CONTROLLER_LABELS),
+        (names.CONFIG_METRICS, names.CONFIG_LABELS),
     ):
         for metric in metrics:
             for series in _series(metric):

@@ -8,7 +8,7 @@ from autoscaling.types import DecisionReason
 from cluster.telemetry.dashboards.files import DASHBOARDS, render
 from cluster.telemetry.dashboards.grafana import COLUMNS, SCHEMA_VERSION, dashboard_json
 from cluster.telemetry.dashboards.model import Dashboard, Panel, Query
-from cluster.telemetry.dashboards.pools import MOVING_REASONS, REASONS
+from cluster.telemetry.dashboards.pools import REASONS
 from deployments.draft_follow import Missing
 from deployments.draft_health import Change
 from tests.cluster.telemetry.dashboards.promql_names import (
@@ -71,9 +71,8 @@ def test_every_panel_says_how_to_read_it_and_titles_are_not_used_twice_on_a_dash
 
 
 def test_every_reason_of_the_controller_is_explained_on_the_pools_dashboard() -> None:
-    named = set(re.findall(r"[a-z_]+(?=[,:])", REASONS)) & {reason.value for reason in DecisionReason}
-    assert named == {reason.value for reason in DecisionReason}
-    assert set(MOVING_REASONS.split("|")) < named
+    named = set(re.findall(r"[a-z_]+(?=[,:])", REASONS))
+    assert named >= {reason.value for reason in DecisionReason}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,9 @@ def fallbacks(reason: str) -> Series:
 
 
 def moves(role: str, per_sample: float) -> Series:
-    return {f'outrider_pool_moves_total{{job="outrider",controller="c",role="{role}"}}': rising(per_sample)}
+    return {
+        f'outrider_pool_moves_total{{job="outrider",controller="c",role="{role}",reason="slo"}}': rising(per_sample)
+    }
 
 
 def planned(number: int) -> Series:
@@ -97,6 +99,10 @@ def cost(usd: float) -> Series:
     } | ALIVE
 
 
+def refused(number: int) -> Series:
+    return {'outrider_user_config_refused{job="outrider",deployment="Gateway",replica="g"}': still(number)}
+
+
 def verifiers(number: int) -> Series:
     return {
         f'outrider_router_replicas{{{GATEWAY},role="speculative"}}': still(number),
@@ -111,6 +117,7 @@ WRONG_AND_RIGHT: dict[str, tuple[Series, Series]] = {
     "OutriderErrors": (requests("200", 97) | requests("503", 3), requests("200", 97) | requests("429", 90)),
     "OutriderAnswersLost": (resumes("gave_up", 1), resumes("resumed", 1)),
     "OutriderAnswersResumed": (resumes("resumed", 1), resumes("resumed", 0.1)),
+    "OutriderSettingsRefused": (refused(1), refused(0)),
     "OutriderTimeToFirstToken": (
         slow("vllm:time_to_first_token_seconds", over_s=2), slow("vllm:time_to_first_token_seconds", over_s=0.5),
     ),
