@@ -1,10 +1,11 @@
 """Settings that the user gives: of one engine, and of the draft model. Nothing is read from the environment here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from cluster.errors import ConfigError, check_range
+from cluster.grammar.limits import GrammarLimits
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 Numerics = Literal["auto", "invariant", "fast"]
@@ -13,6 +14,9 @@ DraftBudgetMode = Literal["measured", "fixed"]
 
 BUNDLED = "bundled"
 """Name of the target, and of the draft model, that come with Outrider."""
+
+TARGETS_OWN_HEAD = "mtp"
+"""Names the draft head inside the target's own checkpoint, in `draft.heads`."""
 
 BUNDLED_DRAFT_FOLDER = Path(__file__).parent / "assets" / "draft-smollm2-135m"
 """The draft model for the bundled target."""
@@ -44,6 +48,7 @@ class EngineConfig:
         max_draft_context: sequences of more tokens than this do not draft; 0 for no such limit.
         min_acceptance_rate: a sequence whose drafts are accepted less does not draft, 0..1; 0 for no such limit.
         calibration: file that `outrider calibrate` wrote, to start from; None measures a few passes instead.
+        grammar: what the grammars of requests may cost.
     """
 
     model: str = "bundled"
@@ -66,6 +71,7 @@ class EngineConfig:
     max_draft_context: int = 0
     min_acceptance_rate: float = 0.0
     calibration: str | None = None
+    grammar: GrammarLimits = field(default_factory=GrammarLimits)
 
     def __post_init__(self) -> None:
         """Refuse values out of range, naming field, value and range."""
@@ -100,10 +106,14 @@ class DraftConfig:
 
     Attributes:
         model: "bundled", a folder, or None for the bundled one beside the bundled target and none beside any other.
-        num_speculative_tokens: longest draft that the draft model makes; never longer than the engine's own limit.
+        heads: draft heads that live on the target's hidden states and run in the verifier, whatever `drafter` is but
+            "off": folders of EAGLE-3 or Medusa checkpoints, one of each kind, and "mtp" for the module inside the
+            target's own checkpoint.
+        num_speculative_tokens: longest draft that the draft model or a head makes; never longer than the engine's own
+            limit.
         max_fan_out: most next tokens that an actor drafts for behind each number of accepted tokens.
-        kv_cache_tokens: KV capacity of the draft model in tokens, branches included.
-        max_model_len: longest sequence that is followed, in tokens; 0 takes the draft model's own limit.
+        kv_cache_tokens: KV capacity of the draft model in tokens, branches included, and of each head.
+        max_model_len: longest sequence that is followed, in tokens; 0 takes the draft model's or head's own limit.
         max_sequences: most sequences that an actor follows at once.
         num_threads: CPU threads of an actor's forward pass.
         draft_wait_s: how long a round waits for a late draft, in seconds.
@@ -112,6 +122,7 @@ class DraftConfig:
     """
 
     model: str | None = None
+    heads: tuple[str, ...] = ()
     num_speculative_tokens: int = 4
     max_fan_out: int = 4
     kv_cache_tokens: int = 65_536
@@ -126,6 +137,8 @@ class DraftConfig:
         """Refuse values out of range, naming field, value and range."""
         if self.model is not None and not self.model.strip():
             raise ConfigError(field="draft.model", value=self.model, allowed='"bundled", a folder, or null')
+        if not all(name.strip() for name in self.heads) or len(set(self.heads)) != len(self.heads):
+            raise ConfigError(field="draft.heads", value=self.heads, allowed='folders or "mtp", each once')
         check_range("draft.num_speculative_tokens", self.num_speculative_tokens, 1, 64)
         check_range("draft.max_fan_out", self.max_fan_out, 1, 64)
         check_range("draft.kv_cache_tokens", self.kv_cache_tokens, 256, 1 << 32)

@@ -7,6 +7,7 @@ OutriderError
 ├── MalformedMessageError  bytes that are no message between verifier and drafter (in transport/codec.py)
 └── RequestError           one request cannot be served; carries HTTP status, param and code
     ├── InvalidRequestError    400
+    │   └── GrammarError           400: no grammar can be made of what was asked for
     ├── AuthenticationError    401
     ├── NotFoundError          404
     ├── DeadlineError          408
@@ -36,7 +37,7 @@ class ConfigError(OutriderError):
         super().__init__(f"{field} = {value!r} is not allowed: expected {allowed}")
 
 
-def check_range(field: str, value: float, low: int, high: int, *, kind: str = "an integer") -> None:
+def check_range(field: str, value: float, low: float, high: float, *, kind: str = "an integer") -> None:
     """Refuse a number out of range; NaN is out of every range.
 
     Args:
@@ -82,6 +83,10 @@ class InvalidRequestError(RequestError):
     """A field has a wrong value (400)."""
 
     status, type = 400, "invalid_request_error"
+
+
+class GrammarError(InvalidRequestError):
+    """A schema, pattern or grammar is refused: the text says what is wrong and where (400)."""
 
 
 class AuthenticationError(RequestError):

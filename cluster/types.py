@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+GRAMMAR_FAILED = "grammar_failed"
+"""`stop_reason` of a choice whose grammar took more work than allowed, or left no token."""
+
 
 class FinishReason(StrEnum):
     """Why a choice ended."""
@@ -113,6 +116,7 @@ class Request:
         domain: kind of text, given or detected; statistics are kept by it. "" for unknown.
         trace: context of the choice's span, for drafters; empty where the request is not traced.
         output_token_ids: what an earlier attempt brought: it counts as output in every way, and is not emitted again.
+        grammar: that the output must follow, as `cluster.grammar.source` serialises it; "" for none.
     """
 
     request_id: str
@@ -126,6 +130,7 @@ class Request:
     domain: str = ""
     trace: bytes = b""
     output_token_ids: tuple[int, ...] = ()
+    grammar: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +198,8 @@ class RequestOutput:
         logprobs: one entry per id in token_ids when asked for, else empty.
         prompt_logprobs: set once, with the first output, when asked for; index 0 is None.
         finish_reason: None while the choice goes on.
-        stop_reason: the stop string or stop token id that ended it, if one did.
+        stop_reason: the stop string or stop token id that ended it, if one did; `GRAMMAR_FAILED` beside reason error
+            where the grammar could not be followed any further.
         num_prompt_tokens: length of the prompt.
         num_output_tokens: output tokens so far, including these.
         num_cached_tokens: prompt tokens that came from the prefix cache.

@@ -17,6 +17,7 @@ from deployments.drafter_scaling import DrafterScaling
 from deployments.layout import DrafterMode
 from deployments.limits import Limits
 from deployments.placement import Placement, check_gpus
+from deployments.tool_calls.framing import ParserName
 from deployments.verifier_config import RoleSeats
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class AppArgs(BaseModel):
         limits: bounds on requests.
         drafter: who drafts: `actor` (the Drafter deployment, ahead of the verdict), `local` (the draft model in the
             verifier), `ngram` (prompt lookup, no draft model), `off` (nobody), or `auto`: measured at start-up.
-        draft: the draft model and its limits.
+        draft: the draft model and its limits, and `draft.heads`, which draft in the verifier beside any `drafter` but
+            `off`.
         served_model_name: what clients call the model; None takes the engine's name.
         api_keys_file: file with one API key per line; keys also come from OUTRIDER_API_KEYS.
         default_timeout_s: deadline of requests that bring none.
@@ -59,6 +61,8 @@ class AppArgs(BaseModel):
             speculative with `engine.max_num_seqs`, and takes the defaults of `PoolConfig` for two and more.
         routing: policy that chooses the pool: `learned`, or `rules` (those of the seed documents).
         drain_timeout_s: how long a gateway or verifier that is removed may go on with its streams before they are cut.
+        tool_call_parser: how the model writes tool calls where it is free to make them: `hermes`, `llama3_json`,
+            `mistral`, `none` (calls stay in the text), or `auto`: read off its chat template.
         verifier_cpus: CPUs that Ray reserves for a verifier.
         gateway_cpus: CPUs that Ray reserves for a gateway.
         cost: prices of the GPUs and CPUs that verifiers and drafters hold, for metrics and `outrider cost`.
@@ -88,6 +92,7 @@ class AppArgs(BaseModel):
     pools: PoolConfig | None = None
     routing: PolicyName = "learned"
     drain_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    tool_call_parser: ParserName = "auto"
     drafter_cpus: Annotated[float, Field(ge=0)] = 0.5
     drafter_gpus: Annotated[float, Field(ge=0)] = 0.0
     verifier_cpus: Annotated[float, Field(ge=0)] = 1.0
@@ -109,7 +114,7 @@ class AppArgs(BaseModel):
         if self.drafter != "auto":
             return self.drafter
         if self.engine.drafter == "off":
-            return "off"
+            return "ngram" if self.draft.heads else "off"
         return "auto" if self.draft_model else "ngram"
 
     @property

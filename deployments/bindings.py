@@ -55,6 +55,7 @@ def bind_gateway(
         stream_obfuscation=args.stream_obfuscation,
         routing=args.routing,
         drain_timeout_s=args.drain_timeout_s,
+        tool_call_parser=args.tool_call_parser,
     )
     gateway = deployment(serve.ingress()(GatewayReplica)).options(
         name="Gateway",

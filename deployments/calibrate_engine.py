@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from cluster.config import DraftConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.draft_ahead import DraftModel
 from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import draft_memory_bytes, load_draft_model
 from cluster.engine.drafters.factory import build_drafter
-from cluster.engine.drafters.fallback import FallbackDrafter
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
 from cluster.engine.model_input import ModelInput
@@ -214,12 +214,12 @@ class Workbench:
             return lookup
         if self.drafter == "actor":
             client = self._connect(model_tokens)
-            return client if lookup is None else FallbackDrafter(client, lookup)
+            return client if lookup is None else BestDraft((client, None), (lookup, None))
         model = self._load_model(self._draft)
         set_num_threads(model.runner, self.num_threads)
         passes = None if cost is None else TableCost(measure_pass_times(model.runner))
         local = DraftModelDrafter(model, max_draft_tokens=model_tokens, cost=cost or DraftCost.free(), pass_cost=passes)
-        return local if lookup is None else FallbackDrafter(lookup, local, promise=local.promise)
+        return local if lookup is None else BestDraft((lookup, None), (local, local.promise))
 
     def _connect(self, max_tokens: int) -> Drafter:
         """A verifier's end of the drafter's process."""

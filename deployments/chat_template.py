@@ -1,16 +1,18 @@
 """Chat templates: the model's own, rendered in a sandbox, in a bounded worker, within a time limit.
 
-transformers renders in jinja's `ImmutableSandboxedEnvironment`. A thread cannot be killed, so the number of workers
-bounds what a template that never ends can take; the event loop is never blocked.
+transformers renders in jinja's `ImmutableSandboxedEnvironment`; a template that never ends costs its caller the time
+limit, and nobody the event loop.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from cluster.errors import InvalidRequestError, UnavailableError
+from cluster.errors import InvalidRequestError
+from deployments.conversation import as_templates_take
 from deployments.schema_openai import ChatMessage
+from deployments.schema_tools import Tool
+from deployments.tool_calls.framing import traits_of
+from deployments.worker_pool import WorkerPool
 
 ALLOWED_KWARGS = frozenset({"enable_thinking", "thinking", "reasoning_effort", "date_string"})
 """Keys of `chat_template_kwargs` that may reach a template; everything else could override its inputs."""
@@ -27,7 +29,7 @@ class TemplateTokenizer(Protocol):
         """The template; None or empty if the model has none."""
         ...
 
-    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> Any:
+    def apply_chat_template(self, conversation: list[dict[str, Any]], **kwargs: Any) -> Any:
         """The conversation as one string (with tokenize=False)."""
         ...
 
@@ -42,8 +44,10 @@ class ChatRenderer:
 
     def __init__(self, tokenizer: TemplateTokenizer, timeout_s: float) -> None:
         self._tokenizer, self.timeout_s = tokenizer, timeout_s
-        self._pool = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="chat-template")
-        self._num_stuck = 0
+        self._knows_tools = traits_of(tokenizer.chat_template).knows_tools
+        self._workers = WorkerPool(
+            MAX_WORKERS, refusal="chat templates cannot be rendered now; try again", thread_name="chat-template"
+        )
 
     async def render(
         self,
@@ -52,39 +56,34 @@ class ChatRenderer:
         add_generation_prompt: bool,
         continue_final_message: bool = False,
         kwargs: Mapping[str, bool | int | str] | None = None,
+        tools: Sequence[Tool] = (),
     ) -> str:
         """The conversation as the model's prompt.
 
         Raises:
             InvalidRequestError: the model has no template, it refuses these messages, or it takes too long.
-            UnavailableError: all workers hang in earlier renderings.
+            UnavailableError: all workers are taken by other renderings.
         """
         if not self._tokenizer.chat_template:
             raise InvalidRequestError("this model has no chat template; use /v1/completions", code="no_chat_template")
-        if self._num_stuck >= MAX_WORKERS:
-            raise UnavailableError("chat templates cannot be rendered now")
         options = {
             **check_kwargs(kwargs),
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
             "continue_final_message": continue_final_message,
         }
-        future = self._pool.submit(self._render, [_plain(message) for message in messages], options)
+        if tools and self._knows_tools:
+            options["tools"] = [tool.shown() for tool in tools]
+        plain = as_templates_take(messages, tools, knows_tools=self._knows_tools)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self.timeout_s)
+            return await self._workers.run(lambda: self._render(plain, options), self.timeout_s)
         except TimeoutError:
-            if not future.cancel():
-                self._num_stuck += 1
-                future.add_done_callback(self._unstick)
             raise InvalidRequestError("rendering the chat template took too long", code="template_timeout") from None
 
     def close(self) -> None:
         """Let the workers go; one that hangs is left behind."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
 
-    def _unstick(self, _: object) -> None:
-        self._num_stuck -= 1
-
-    def _render(self, messages: list[dict[str, str]], options: dict[str, object]) -> str:
+    def _render(self, messages: list[dict[str, Any]], options: dict[str, object]) -> str:
         try:
             text = self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
         except Exception as error:
@@ -111,8 +110,3 @@ def check_kwargs(kwargs: Mapping[str, bool | int | str] | None) -> dict[str, obj
                 code="invalid_value",
             )
     return dict(kwargs or {})
-
-
-def _plain(message: ChatMessage) -> dict[str, str]:
-    role = "system" if message.role == "developer" else message.role
-    return {"role": role, "content": message.text} | ({"name": message.name} if message.name else {})

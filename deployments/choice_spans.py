@@ -7,7 +7,15 @@ from opentelemetry.trace import Span, StatusCode
 
 from cluster.telemetry import tracing_attributes as attr
 from cluster.telemetry.tracing import Attributes, Tracing, pack_context, unpack_context
-from cluster.types import ChoiceRecord, FinishReason, Request, RequestOutput, Role, SpeculationStats
+from cluster.types import (
+    GRAMMAR_FAILED,
+    ChoiceRecord,
+    FinishReason,
+    Request,
+    RequestOutput,
+    Role,
+    SpeculationStats,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +119,8 @@ class ChoiceSpans:
                 span.set_attribute(name, (now_s if end_s is None else end_s) - begin_s)
         span.set_attributes(_end_attributes(output, record, role))
         if output.finish_reason is FinishReason.ERROR:
-            span.set_attribute(attr.ERROR_TYPE, "invalid_logits")
+            failed = output.stop_reason == GRAMMAR_FAILED
+            span.set_attribute(attr.ERROR_TYPE, GRAMMAR_FAILED if failed else "invalid_logits")
             span.set_status(StatusCode.ERROR)
         span.end(self._tracing.wall_ns(now_s))
 

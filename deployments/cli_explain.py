@@ -77,6 +77,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--response-format", choices=("text", "json_object", "json_schema"), help="form that is demanded of the answer"
     )
+    parser.add_argument(
+        "--tool-choice", choices=("none", "auto", "required"), help="whether the answer may or must be calls of tools"
+    )
     parser.add_argument("--service-tier", choices=get_args(ServiceTier))
     modes = [mode.value for mode in SpeculationMode]
     parser.add_argument("--speculation", choices=modes, default="auto", help="default: %(default)s")
@@ -95,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: an argument is wrong, a file cannot be read, or the server does not answer.
     """
     text = args.prompt if args.prompt_file is None else _read(args.prompt_file, "--prompt-file")
-    detection = detect(text, args.response_format)
+    detection = detect(text, "tool_calls" if args.tool_choice == "required" else args.response_format)
     request = _request(args, detection)
     known = _known(args)
     names = _POLICIES if args.policy == "both" else (args.policy,)

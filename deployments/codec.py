@@ -18,7 +18,7 @@ class Tokenizer(Protocol):
         """The model's chat template, if it has one."""
         ...
 
-    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> Any:
+    def apply_chat_template(self, conversation: list[dict[str, Any]], **kwargs: Any) -> Any:
         """A conversation as text."""
         ...
 
@@ -51,6 +51,7 @@ class TextCodec:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._special_ids = frozenset(tokenizer.all_special_ids)
+        self._special_pieces = frozenset(tokenizer.convert_ids_to_tokens(each) for each in self._special_ids)
         self.token_text = lru_cache(maxsize=65_536)(self._token_text)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -79,6 +80,10 @@ class TextCodec:
                 param=param,
                 code="invalid_token_id",
             )
+
+    def is_special(self, piece: str) -> bool:
+        """True for the name of a special token, which is left out of texts."""
+        return piece in self._special_pieces
 
     def _token_text(self, token_id: int) -> tuple[str, bytes]:
         """How one token is shown: its text (with replacement characters for parts of one) and its bytes."""

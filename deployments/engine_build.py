@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,12 +11,15 @@ from cluster.clock import MonotonicClock
 from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.best_draft import BestDraft, Promise
 from cluster.engine.drafters.draft_ahead import DraftModel
 from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import DRAFT_FILE, draft_folder, draft_memory_bytes, load_draft_model
 from cluster.engine.drafters.factory import build_drafter
-from cluster.engine.drafters.fallback import FallbackDrafter
+from cluster.engine.drafters.head_build import build_head_drafters
+from cluster.engine.drafters.head_drafter import HeadDrafter
+from cluster.engine.drafters.heads import heads_memory_bytes
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.engine import Engine
@@ -31,6 +35,7 @@ from cluster.engine.startup import (
     measure_draft_cost,
     measure_pass_times,
     set_num_threads,
+    target_source,
 )
 from cluster.messages import PROTOCOL_VERSION, Hello
 from cluster.transport.zmq import connect
@@ -87,7 +92,7 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
     may_be_local = config.drafter in ("auto", "local")
     if may_be_local:
         memory = draft_memory_bytes(_model_name(config), kv_cache_tokens=config.draft.kv_cache_tokens)
-    parts = load_parts(engine, memory, max_plain_seqs=max_plain_seqs)
+    parts = load_parts(engine, memory, max_plain_seqs=max_plain_seqs, heads_bytes=_heads_bytes(config))
     model = _load_draft(config, parts) if may_be_local else None
     layout = _settle_layout(config, node, parts.runner, model)
     if model is not None and layout.kind != "local":
@@ -100,13 +105,17 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
     if model is not None and layout.kind == "local":
         set_num_threads(model.runner, num_threads)
         drafter = _local_drafter(config, model, cost)
+    heads = []
+    if layout.kind != "off":
+        heads = build_head_drafters(parts, engine, config.draft, cost=cost, num_threads=num_threads)
     built = Engine.from_parts(
         replace(engine, drafter="off") if layout.kind == "off" else engine,
         parts,
         draft_cost=cost,
-        drafter=None if drafter is None else _beside_lookup(config, drafter),
+        drafter=_best_of(config, drafter, heads) if heads or drafter is not None else None,
         kv_tax_tokens=_kv_tax_tokens(config, layout, parts.runner, model),
     )
+    built.grammars.warm_up()
     return BuiltEngine(engine=built, layout=layout, client=client)
 
 
@@ -114,6 +123,14 @@ def _speculative(config: VerifierConfig) -> EngineConfig:
     """The engine's settings in the role that it starts in."""
     seats = config.max_num_seqs_by_role
     return config.engine if seats is None else replace(config.engine, max_num_seqs=seats.speculative)
+
+
+def _heads_bytes(config: VerifierConfig) -> int:
+    """Memory of the draft heads, before anything is loaded."""
+    if not config.draft.heads or config.drafter == "off":
+        return 0
+    draft = config.draft
+    return heads_memory_bytes(draft.heads, target_source(config.engine), kv_cache_tokens=draft.kv_cache_tokens)
 
 
 def _kv_tax_tokens(config: VerifierConfig, layout: Layout, target: ModelRunner, model: DraftModel | None) -> int:
@@ -265,11 +282,12 @@ def _client(config: VerifierConfig, node: NodeShare, parts: EngineParts, cost: D
     return build_client(parts, client, node_id=node.node_id, name=name, cost=cost)
 
 
-def _beside_lookup(config: VerifierConfig, drafter: Drafter) -> Drafter:
-    """Prompt lookup beside a draft model. A local one is asked only where it promises more: its passes cost time."""
+def _best_of(config: VerifierConfig, drafter: Drafter | None, heads: Seq[HeadDrafter]) -> Drafter:
+    """Prompt lookup, a draft model and heads. What costs passes here is asked only where it promises more."""
     lookup = build_drafter(config.engine.drafter, max_draft_tokens=config.engine.num_speculative_tokens)
-    if lookup is None:
-        return drafter
+    free = [lookup] if isinstance(drafter, DraftModelDrafter) else [drafter, lookup]
+    entries: list[tuple[Drafter, Promise | None]] = [(each, None) for each in free if each is not None]
     if isinstance(drafter, DraftModelDrafter):
-        return FallbackDrafter(lookup, drafter, promise=drafter.promise)
-    return FallbackDrafter(drafter, lookup)
+        entries.append((drafter, drafter.promise))
+    entries += [(head, head.promise) for head in heads]
+    return BestDraft(*entries)

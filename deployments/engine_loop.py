@@ -5,11 +5,12 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.errors import ConfigError, EngineDeadError, RequestError
+from cluster.grammar.matcher import GrammarMatcher
 from cluster.types import Request, RequestOutput, Role, StepStats
 from deployments.mailbox import Mailbox
 
@@ -29,8 +30,8 @@ class EngineLike(Protocol):
         """What the last step did."""
         ...
 
-    def add(self, request: Request) -> None:
-        """Queue a choice."""
+    def add(self, request: Request, grammar: GrammarMatcher | None = None) -> None:
+        """Queue a choice, with the matcher of its grammar where it has one."""
         ...
 
     def abort(self, request_id: str) -> None:
@@ -49,6 +50,7 @@ class EngineLike(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Add:
     request: Request
+    grammar: GrammarMatcher | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,22 @@ class EngineLoop:
         """Choices whose outputs are waited for."""
         return len(self._mailboxes)
 
-    def submit(self, requests: Sequence[Request], interval_s: Callable[[], float]) -> Mailbox:
-        """Hand the choices of a call to the engine.
+    def submit(
+        self,
+        requests: Sequence[Request],
+        interval_s: Callable[[], float],
+        grammars: Mapping[str, GrammarMatcher] | None = None,
+    ) -> Mailbox:
+        """Hand the choices of a call to the engine, and the matchers of those with a grammar, by request id.
 
         Raises:
             EngineDeadError: the engine's thread stopped.
         """
         self.check_alive()
-        mailbox = Mailbox(requests, interval_s)
+        mailbox, grammars = Mailbox(requests, interval_s), grammars or {}
         for request in requests:
             self._mailboxes[request.request_id] = mailbox
-            self._commands.put(_Add(request))
+            self._commands.put(_Add(request, grammars.get(request.request_id)))
         return mailbox
 
     def close(self, requests: Sequence[Request], mailbox: Mailbox) -> tuple[str, ...]:
@@ -215,7 +222,7 @@ class EngineLoop:
     def _apply(self, engine: EngineLike, command: _Command) -> None:
         if isinstance(command, _Add):
             try:
-                engine.add(command.request)
+                engine.add(command.request, command.grammar)
             except RequestError as error:
                 self._post(self._reject, command.request.request_id, error)
         elif isinstance(command, _Abort):

@@ -85,7 +85,9 @@ class GatewayReplica:
             snapshot=client.snapshot if self._has_pools else None,
             tracer=tracer_for(self._tracing, self._settings.served_model_name or card.model_id),
             peers=self._peers,
+            grammar=engine.grammar,
         )
+        service.shaper.warm_up()
         self._live = LiveSettings(self._settings, GATEWAY_KNOBS, self._apply, deployment="Gateway", replica=replica)
         service.extra_metrics = (self._live.metrics,)
         if self._ray_metrics:

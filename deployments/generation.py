@@ -11,8 +11,9 @@ from deployments.client import VerifierClient
 from deployments.codec import TextCodec
 from deployments.logprob_format import chat_logprobs, completion_logprobs
 from deployments.prepare import Job
-from deployments.responses import Choice, Timing, metrics, response_head, usage
+from deployments.responses import Choice, Timing, finish_reason, metrics, response_head, usage
 from deployments.resume import ResumingCall
+from deployments.tool_calls.answer import Piece, ToolAnswer
 
 if TYPE_CHECKING:
     from deployments.request_span import RequestSpan
@@ -47,12 +48,15 @@ class Generation:
     is_padded: bool = False
     choices: list[Choice] = field(init=False)
     timing: Timing = field(init=False)
+    _answers: list[ToolAnswer] = field(init=False)
     _batches: AsyncGenerator[wire.Batch, None] = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare the call; the verifier sees it when the first item is asked for."""
         self.choices = [Choice(index) for index in range(len(self.job.requests))]
         self.timing = Timing(start_s=self.clock.now_s())
+        tools = self.job.tools
+        self._answers = [] if tools is None else [ToolAnswer(tools, each.request_id) for each in self.job.requests]
         call = ResumingCall(
             requests=self.job.requests,
             pool=self.job.route.pool,
@@ -152,13 +156,28 @@ class Generation:
         if job.logprobs:
             choice.texts.append(echo + "".join(self.codec.token_text(token_id)[0] for token_id in delta.token_ids))
         continuous = usage(job, self.choices) if job.continuous_usage else None
+        piece, num_calls = self._piece(delta, text)
         if delta.finish_reason is None:
-            if not text and not extra:
+            if not piece.content and not piece.calls and not extra:
                 return b""
-            return writer.content(delta.index, text, usage=continuous, **extra)
-        root = {} if job.include_usage else metrics(job, self.choices, self.timing)
-        reason, stop = delta.finish_reason.value, delta.stop_reason
-        return writer.finish(delta.index, text, reason=reason, stop_reason=stop, usage=continuous, root=root, **extra)
+            return writer.content(delta.index, piece.content, calls=piece.calls, usage=continuous, **extra)
+        return writer.finish(
+            delta.index,
+            piece.content,
+            calls=piece.calls,
+            reason=finish_reason(delta.finish_reason, num_calls=num_calls),
+            stop_reason=delta.stop_reason,
+            usage=continuous,
+            root={} if job.include_usage else metrics(job, self.choices, self.timing),
+            **extra,
+        )
+
+    def _piece(self, delta: wire.Delta, text: str) -> tuple[Piece, int]:
+        """What a delta's text comes to where tools may be called, and the calls so far."""
+        if not self._answers:
+            return Piece(content=text), 0
+        answer = self._answers[delta.index]
+        return answer.feed(text, is_last=delta.finish_reason is not None), answer.num_calls
 
     def _extra(self, delta: wire.Delta, choice: Choice, num_echo_chars: int) -> dict[str, object]:
         extra: dict[str, object] = {"token_ids": list(delta.token_ids)} if self.job.return_token_ids else {}

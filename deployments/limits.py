@@ -32,6 +32,9 @@ class Limits:
         max_prompt_chars: characters of prompt or messages, before tokenising.
         max_messages: chat messages.
         max_tokens: output tokens that may be asked for; the model's length cuts it further.
+        max_tools: tools of a request.
+        max_tool_bytes: of all of them, as JSON.
+        max_tool_calls: calls of an answer that must call tools (`tool_choice: required`).
         body_timeout_s: time for a body to arrive.
         template_timeout_s: time for rendering a chat template.
     """
@@ -52,6 +55,9 @@ class Limits:
     max_prompt_chars: int = 2 << 20
     max_messages: int = 2048
     max_tokens: int = 1 << 20
+    max_tools: int = 128
+    max_tool_bytes: int = 64 << 10
+    max_tool_calls: int = 16
     body_timeout_s: float = 60.0
     template_timeout_s: float = 5.0
 

@@ -6,8 +6,9 @@ The verifier waits for the actor as long as it may: what is checked is tokens, n
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -16,9 +17,13 @@ from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import DraftWeights, draft_memory_bytes, load_draft_model
+from cluster.engine.drafters.head_build import build_head_drafters
+from cluster.engine.drafters.head_drafter import HeadDrafter
+from cluster.engine.drafters.heads import head_kind
+from cluster.engine.lossless.cases import LOOKAHEADS
 from cluster.engine.lossless.sources import DraftSource
 from cluster.engine.memory_plan import DraftMemory
-from cluster.engine.startup import EngineParts
+from cluster.engine.startup import EngineParts, available_threads
 from deployments.draft_client import DraftClient, DraftClientConfig
 from deployments.draft_health import HealthConfig
 from deployments.drafter_process import NODE_ID, DrafterProcess, drafter_process
@@ -44,18 +49,19 @@ def draft_memory(draft: DraftConfig | None) -> DraftMemory | None:
 def draft_sources(
     parts: EngineParts, engine: EngineConfig, draft: DraftConfig | None
 ) -> Iterator[Mapping[str, DraftSource]]:
-    """What a draft model can draft from, by name; nothing without one. The actor is gone at the end of the block.
+    """What a draft model and heads can draft from, by name. The actor is gone at the end of the block.
 
     Args:
         parts: the verifier's.
         engine: names the target.
-        draft: the draft model.
+        draft: the draft model and the heads.
 
     Raises:
-        LoadError: the draft model is refused, or the actor did not come up.
+        LoadError: the draft model or a head is refused, or the actor did not come up.
     """
+    heads = {} if draft is None else _head_sources(parts, engine, draft)
     if draft is None or draft.model is None:
-        yield {}
+        yield heads
         return
     # First here, where a wrong folder is refused in one line.
     loaded = load_draft_model(draft.model, parts.source, target_tokenizer=parts.tokenizer)
@@ -63,6 +69,7 @@ def draft_sources(
         yield {
             "drafter actor": DraftSource(open=actor.open, outage=actor),
             "draft model": DraftSource(open=lambda: _local_drafter(parts, loaded, draft)),
+            **heads,
         }
 
 
@@ -136,3 +143,17 @@ class ActorDrafts:
 def _local_drafter(parts: EngineParts, loaded: DraftWeights, draft: DraftConfig) -> DraftModelDrafter:
     model = build_draft_model(loaded, draft, eos_token_ids=parts.eos_token_ids)
     return DraftModelDrafter(model, max_draft_tokens=draft.num_speculative_tokens, cost=DraftCost.free())
+
+
+def _head_sources(parts: EngineParts, engine: EngineConfig, draft: DraftConfig) -> dict[str, DraftSource]:
+    def opener(name: str) -> Callable[[], HeadDrafter]:
+        return lambda: _head_drafter(parts, engine, replace(draft, heads=(name,)))
+
+    return {f"head {head_kind(name)}": DraftSource(open=opener(name)) for name in draft.heads}
+
+
+def _head_drafter(parts: EngineParts, engine: EngineConfig, draft: DraftConfig) -> HeadDrafter:
+    settings = replace(engine, draft_budget="fixed", num_speculative_tokens=max(LOOKAHEADS))
+    num_threads = engine.num_threads or available_threads()
+    (drafter,) = build_head_drafters(parts, settings, draft, cost=DraftCost.free(), num_threads=num_threads)
+    return drafter

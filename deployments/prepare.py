@@ -16,6 +16,8 @@ from deployments.routing import Routed
 from deployments.sampling import SamplingBuilder
 from deployments.schema import SamplingBody, SpeculationBody
 from deployments.schema_openai import ChatCompletionRequest, CompletionRequest
+from deployments.shaping import Shaped
+from deployments.tool_calls.plan import ToolPlan
 from deployments.wire import EngineCard
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -44,6 +46,7 @@ class Job:
         prompt_logprobs: vLLM's `prompt_logprobs` were asked for.
         service_tier: to be echoed.
         num_speculative_tokens: upper limit K in force.
+        tools: that the answer may call; None for none.
     """
 
     response_id: str
@@ -64,6 +67,7 @@ class Job:
     prompt_logprobs: bool = False
     service_tier: str | None = None
     num_speculative_tokens: int = 0
+    tools: ToolPlan | None = None
 
     @property
     def choices_per_prompt(self) -> int:
@@ -114,7 +118,7 @@ class Preparer:
         self._codec, self._card, self._limits, self._model = codec, card, limits, model
         self._sampling = SamplingBuilder(codec, limits)
 
-    def chat(self, body: ChatCompletionRequest, prompt_ids: Sequence[int], routed: Routed, caller: Caller) -> Job:
+    def chat(self, body: ChatCompletionRequest, shaped: Shaped, routed: Routed, caller: Caller) -> Job:
         """A chat completion whose conversation is already rendered and tokenised.
 
         Raises:
@@ -122,7 +126,11 @@ class Preparer:
         """
         limit = body.max_completion_tokens or body.max_tokens or self._card.max_model_len
         sampling = self._sampling.build(body, limit, body.num_logprobs, body.prompt_logprobs)
-        return self._job(body, [prompt_ids], sampling, routed, caller)
+        framing = None if shaped.tools is None else shaped.tools.framing
+        if framing is not None and self._codec.is_special(framing.opening):
+            sampling = replace(sampling, skip_special_tokens=False)  # Calls could not be told from text without it.
+        job = self._job(body, [shaped.prompt_ids], sampling, routed, caller, grammar=shaped.grammar)
+        return replace(job, tools=shaped.tools)
 
     async def prompts(self, body: CompletionRequest) -> list[Sequence[int]]:
         """The prompts of a text completion, as token ids.
@@ -134,9 +142,22 @@ class Preparer:
         return [await self._prompt_ids(prompt, body) for prompt in body.prompts]
 
     def completion(
-        self, body: CompletionRequest, prompts: Sequence[Sequence[int]], routed: Routed, caller: Caller
+        self,
+        body: CompletionRequest,
+        prompts: Sequence[Sequence[int]],
+        routed: Routed,
+        caller: Caller,
+        *,
+        grammar: str = "",
     ) -> Job:
         """A text completion whose prompts are already tokenised.
+
+        Args:
+            body: the request.
+            prompts: token ids.
+            routed: where it goes.
+            caller: who asks.
+            grammar: that answers must follow; empty for none.
 
         Raises:
             InvalidRequestError: a limit is exceeded or a field does not fit the model.
@@ -149,7 +170,7 @@ class Preparer:
             prompt_logprobs = max(body.logprobs, prompt_logprobs or 0)
         limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else max(1, body.max_tokens)
         sampling = self._sampling.build(body, limit, body.logprobs, prompt_logprobs)
-        job = self._job(body, prompts, sampling, routed, caller)
+        job = self._job(body, prompts, sampling, routed, caller, grammar=grammar)
         return replace(job, echo=echo, drop_output=body.max_tokens == 0)
 
     async def _prompt_ids(self, prompt: str | list[int], body: CompletionRequest) -> Sequence[int]:
@@ -165,6 +186,8 @@ class Preparer:
         sampling: SamplingParams,
         routed: Routed,
         caller: Caller,
+        *,
+        grammar: str,
     ) -> Job:
         is_chat = isinstance(body, ChatCompletionRequest)
         n = body.n or 1
@@ -184,6 +207,7 @@ class Preparer:
                 priority=body.priority,
                 cache_salt=salt,
                 domain=routed.domain.value,
+                grammar=grammar,
             )
             for p in range(len(prompts))
             for i in range(n)

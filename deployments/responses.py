@@ -1,14 +1,15 @@
 """From deltas to OpenAI response bodies: choices, usage, and the metrics that benchmarks read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.errors import DeadlineError, RequestError, UnavailableError
-from cluster.types import FinishReason, SpeculationStats, TokenLogprobs
+from cluster.errors import DeadlineError, InvalidRequestError, RequestError, UnavailableError
+from cluster.types import GRAMMAR_FAILED, FinishReason, SpeculationStats, TokenLogprobs
 from deployments.codec import TextCodec
 from deployments.logprob_format import chat_logprobs, completion_logprobs, prompt_logprobs
 from deployments.prepare import Job
+from deployments.tool_calls.answer import read_answer
 from deployments.wire import Delta, unpack_logprobs
 
 
@@ -51,7 +52,7 @@ class Choice:
         self.num_output_tokens = delta.num_output_tokens
         self.finish_reason = delta.finish_reason
         if delta.finish_reason not in (None, FinishReason.STOP, FinishReason.LENGTH):
-            raise _unfinished(delta.finish_reason)
+            raise _unfinished(delta.finish_reason, delta.stop_reason)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,9 +64,14 @@ class Timing:
     end_s: float = 0.0
 
 
-def _unfinished(reason: FinishReason) -> RequestError:
+def _unfinished(reason: FinishReason, stop_reason: str | int | None) -> RequestError:
     if reason is FinishReason.DEADLINE:
         return DeadlineError("the deadline passed before the answer was finished", code="deadline_exceeded")
+    if reason is FinishReason.ERROR and stop_reason == GRAMMAR_FAILED:
+        return InvalidRequestError(
+            "the demanded form cannot be followed any further: it takes too much work, or leaves no token to choose",
+            code=GRAMMAR_FAILED,
+        )
     if reason is FinishReason.ERROR:
         return RequestError("the model gave no valid distribution for this request", code="invalid_logits")
     return UnavailableError("the answer was cut off; try again", code="aborted")
@@ -138,11 +144,27 @@ def speculative_decoding(stats: SpeculationStats, num_speculative_tokens: int) -
 
 
 def _chat_choice(job: Job, choice: Choice, codec: TextCodec) -> dict[str, Any]:
+    text, calls = "".join(choice.texts), []
+    if job.tools is not None:
+        answer = read_answer(job.tools, job.requests[choice.index].request_id, text)
+        text, calls = answer.content, [_whole_call(entry) for entry in answer.calls]
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if calls:
+        message |= {"content": text or None, "tool_calls": calls}
     return {
         "index": choice.index,
-        "message": {"role": "assistant", "content": "".join(choice.texts), "refusal": None},
+        "message": message,
         "logprobs": chat_logprobs(choice.logprobs, codec) if job.logprobs else None,
-    } | _end(job, choice)
+    } | _end(job, choice, num_calls=len(calls))
+
+
+def _whole_call(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != "index"}
+
+
+def finish_reason(reason: FinishReason, *, num_calls: int) -> str:
+    """OpenAI's word: an answer that ended by itself and holds calls ended for them."""
+    return "tool_calls" if num_calls and reason is FinishReason.STOP else reason.value
 
 
 def _completion_choice(job: Job, choice: Choice, codec: TextCodec) -> dict[str, Any]:
@@ -163,9 +185,10 @@ def _completion_choice(job: Job, choice: Choice, codec: TextCodec) -> dict[str, 
     return body
 
 
-def _end(job: Job, choice: Choice) -> dict[str, Any]:
+def _end(job: Job, choice: Choice, *, num_calls: int = 0) -> dict[str, Any]:
     assert choice.finish_reason is not None
-    end: dict[str, Any] = {"finish_reason": choice.finish_reason.value, "stop_reason": choice.stop_reason}
+    reason = finish_reason(choice.finish_reason, num_calls=num_calls)
+    end: dict[str, Any] = {"finish_reason": reason, "stop_reason": choice.stop_reason}
     return end | {"token_ids": choice.token_ids} if job.return_token_ids else end
 
 

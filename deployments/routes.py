@@ -124,7 +124,7 @@ async def _body_bytes(request: Request, limits: Limits) -> bytearray:
 
 def _check_messages(limits: Limits, messages: list[ChatMessage]) -> None:
     check_count(limits, "max_messages", len(messages), "messages")
-    _check_chars(limits, sum(len(message.text) for message in messages), "messages")
+    _check_chars(limits, sum(message.num_chars for message in messages), "messages")
 
 
 def _check_chars(limits: Limits, num_chars: int, param: str) -> None:
@@ -145,9 +145,9 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         _check_messages(limits, body.messages)
         if (span := context_of(request).span) is not None:
             span.note_input((message.role, message.text) for message in body.messages)
-        prompt_ids = await service.render(body)
-        routed = service.router.chat(body, len(prompt_ids), service.num_active)
-        job = service.preparer.chat(body, prompt_ids, routed, service.caller(request))
+        shaped = await service.shaper.chat(body)
+        routed = service.router.chat(body, len(shaped.prompt_ids), service.num_active)
+        job = service.preparer.chat(body, shaped, routed, service.caller(request))
         return await service.answer(job, request)
 
     @app.post("/v1/completions", responses=ERRORS, openapi_extra=body_of(CompletionRequest))
@@ -157,10 +157,11 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         service.check_model(body.model)
         _check_chars(limits, sum(map(len, body.prompts)), "prompt")
         prompts = await service.preparer.prompts(body)
+        grammar = await service.shaper.grammar(body)
         if (span := context_of(request).span) is not None:
             span.note_input(("user", each if isinstance(each, str) else str(each)) for each in body.prompts)
         routed = service.router.completion(body, prompts, service.codec.decode, service.num_active)
-        job = service.preparer.completion(body, prompts, routed, service.caller(request))
+        job = service.preparer.completion(body, prompts, routed, service.caller(request), grammar=grammar)
         return await service.answer(job, request)
 
     @app.post(
@@ -179,7 +180,7 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         routed = service.router.seed(body, active)
         chat = as_chat(body, routed.route)
         caller = service.caller(request)
-        job = service.preparer.chat(chat, await service.render(chat), routed, caller)
+        job = service.preparer.chat(chat, await service.shaper.chat(chat), routed, caller)
         generation = service.generation(job, request)
         choices = await service.collect(generation, request)
         request_id = body.request_id or caller.request_id
@@ -201,12 +202,7 @@ def _add_text_routes(app: FastAPI, service: Service) -> None:
         else:
             messages = body.messages or []
             _check_messages(limits, messages)
-            text = await service.renderer.render(
-                messages,
-                add_generation_prompt=body.add_generation_prompt,
-                continue_final_message=body.continue_final_message,
-                kwargs=body.chat_template_kwargs,
-            )
+            text = await service.shaper.text(body, messages)
             token_ids = await service.codec.encode(text, add_special_tokens=bool(body.add_special_tokens))
         texts = [service.codec.token_text(token_id)[0] for token_id in token_ids] if body.return_token_strs else None
         return TokenizeResponse(

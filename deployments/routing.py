@@ -81,7 +81,8 @@ class Router:
         if domain is None:
             turns = [message.text for message in body.messages if message.role == "user"]
             system = next((m.text for m in body.messages if m.role in ("system", "developer")), "")
-            domain = detect_chat(turns, system).domain
+            must_call = body.tool_choice not in (None, "none", "auto")
+            domain = detect_chat(turns, system, "tool_calls" if must_call else body.json_form).domain
         max_tokens = body.max_completion_tokens or body.max_tokens
         return self._openai(body, domain, num_prompt_tokens, max_tokens, num_active)
 
@@ -99,7 +100,8 @@ class Router:
         domain = body.domain and Domain(body.domain)
         if domain is None:
             first = body.prompts[0]
-            domain = detect(first if isinstance(first, str) else decode(first[:DETECT_TOKENS])).domain
+            text = first if isinstance(first, str) else decode(first[:DETECT_TOKENS])
+            domain = detect(text, body.json_form).domain
         return self._openai(body, domain, max(map(len, prompts)), body.max_tokens, active)
 
     def seed(self, body: SeedRequest, num_active: int) -> Routed:

@@ -5,9 +5,10 @@ Fields and ranges are OpenAI's plus vLLM's extras. Unknown fields are ignored, u
 
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cluster.errors import InvalidRequestError, RequestError
+from deployments.schema_structured import ResponseFormat, StructuredOutputs
 
 MAX_ECHOED_ERRORS = 10
 MAX_ECHOED_CHARS = 200
@@ -28,7 +29,7 @@ class Body(BaseModel):
     """Fields that are known, not supported, and must not be silently dropped: name and reason."""
 
 
-_HARMLESS: tuple[tuple[str, object], ...] = (("response_format", {"type": "text"}), ("modalities", ["text"]))
+_HARMLESS: tuple[tuple[str, object], ...] = (("modalities", ["text"]),)
 """Values of refused fields that clients send by default and that ask for nothing."""
 
 BodyT = TypeVar("BodyT", bound=Body)
@@ -86,24 +87,47 @@ class SamplingBody(Body):
     return_token_ids: bool = False
     speculation: SpeculationBody | None = None
     domain: Domain | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     refused: ClassVar[dict[str, str]] = {
-        "response_format": "only {'type': 'text'} is supported",
-        "structured_outputs": "constrained decoding is not supported",
-        "guided_json": "constrained decoding is not supported",
-        "guided_regex": "constrained decoding is not supported",
-        "guided_choice": "constrained decoding is not supported",
-        "guided_grammar": "constrained decoding is not supported",
-        "guided_decoding_backend": "constrained decoding is not supported",
-        "guided_whitespace_pattern": "constrained decoding is not supported",
-        "regex": "constrained decoding is not supported",
-        "ebnf": "constrained decoding is not supported",
+        "guided_json": "use structured_outputs.json",
+        "guided_regex": "use structured_outputs.regex",
+        "guided_choice": "use structured_outputs.choice",
+        "guided_grammar": "use structured_outputs.grammar",
+        "guided_decoding_backend": "there is one",
+        "guided_whitespace_pattern": "JSON is written in one style",
+        "regex": "use structured_outputs.regex",
+        "ebnf": "use structured_outputs.grammar",
         "chat_template": "templates come from the model alone",
         "prompt_embeds": "prompts are text or token ids",
         "logits_processors": "code from requests is never run",
         "use_beam_search": "beam search is not supported",
         "truncate_prompt_tokens": "prompts are never cut; shorten the prompt",
     }
+
+    @model_validator(mode="after")
+    def _check_form(self) -> "SamplingBody":
+        if self.structured_outputs is not None and self.answer_field == "response_format":
+            raise ValueError("response_format and structured_outputs exclude each other")
+        return self
+
+    @property
+    def answer_field(self) -> str | None:
+        """The field that demands a form of the answer; None where it is free."""
+        if self.response_format is not None and self.response_format.type != "text":
+            return "response_format"
+        return None if self.structured_outputs is None else "structured_outputs"
+
+    @property
+    def json_form(self) -> str | None:
+        """The JSON that is demanded, in the words of `response_format`; None where it need not be JSON."""
+        if self.response_format is not None and self.response_format.type != "text":
+            return self.response_format.type
+        wish = self.structured_outputs
+        if wish is None or (wish.json_ is None and not wish.json_object):
+            return None
+        return "json_object" if wish.json_ is None else "json_schema"
 
 
 class ErrorDetail(BaseModel):

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from deployments.schema import Body, Count, SamplingBody, TokenId
+from deployments.schema_tools import NamedToolChoice, Tool, ToolCall
 
 
 class TextPart(BaseModel):
@@ -21,16 +22,33 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "ChatMessage":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only the assistant makes tool_calls")
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content is missing")
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise ValueError("tool_call_id goes with role tool, and with no other")
+        return self
 
     @property
     def text(self) -> str:
-        """The content as one string."""
-        if isinstance(self.content, str):
-            return self.content
+        """The content as one string; empty where there is none."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
         return "".join(part.text for part in self.content)
+
+    @property
+    def num_chars(self) -> int:
+        """Of the content and of the arguments of calls."""
+        return len(self.text) + sum(len(call.function.arguments) for call in self.tool_calls or ())
 
 
 class ChatCompletionRequest(SamplingBody):
@@ -44,12 +62,13 @@ class ChatCompletionRequest(SamplingBody):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     chat_template_kwargs: dict[str, bool | int | str] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
 
     refused: ClassVar[dict[str, str]] = SamplingBody.refused | {
-        "tools": "tool calls are not supported",
-        "tool_choice": "tool calls are not supported",
-        "functions": "tool calls are not supported",
-        "function_call": "tool calls are not supported",
+        "functions": "use tools",
+        "function_call": "use tool_choice",
         "modalities": "only text is supported",
         "audio": "only text is supported",
         "documents": "put documents into a message",
@@ -119,6 +138,7 @@ class TokenizeRequest(Body):
     continue_final_message: bool = False
     return_token_strs: bool = False
     chat_template_kwargs: dict[str, bool | int | str] | None = None
+    tools: list[Tool] | None = None
 
     refused: ClassVar[dict[str, str]] = {"chat_template": "templates come from the model alone"}
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from cluster.clock import Clock, MonotonicClock
 from cluster.errors import ConfigError, InvalidRequestError, NotFoundError, check_range
+from cluster.grammar.limits import GrammarLimits
 from cluster.routing.policies import PolicyName
 from cluster.routing.types import Route, RouteSnapshot
 from cluster.telemetry import names
@@ -20,7 +21,6 @@ from cluster.telemetry.prometheus import MetricSet
 from cluster.types import Request, SamplingParams
 from deployments import wire
 from deployments.auth import KeyRing
-from deployments.chat_template import ChatRenderer
 from deployments.client import VerifierClient
 from deployments.codec import TextCodec, Tokenizer
 from deployments.draining import Drain
@@ -32,7 +32,8 @@ from deployments.prepare import Caller, Job, Preparer
 from deployments.pump import Pump
 from deployments.responses import Choice, full_response
 from deployments.routing import Router
-from deployments.schema_openai import ChatCompletionRequest
+from deployments.shaping import Shaper
+from deployments.tool_calls.framing import ParserName
 
 if TYPE_CHECKING:
     from deployments.request_span import RequestTracer
@@ -56,6 +57,7 @@ class GatewaySettings:
         max_resumes: how many verifiers a request may lose before it fails.
         stream_obfuscation: chunks of streams are padded where the request does not say.
         drain_timeout_s: how long the gateway may go on with its streams when it is removed.
+        tool_call_parser: how calls are found in answers where the model is free to make them.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -66,6 +68,7 @@ class GatewaySettings:
     max_resumes: int = 3
     stream_obfuscation: bool = False
     drain_timeout_s: float = 600.0
+    tool_call_parser: ParserName = "auto"
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -89,6 +92,7 @@ class Service:
         snapshot: tells what is known of the verifiers' pools; None where there are none.
         tracer: makes a span of each request; None for none.
         peers: the scrapes of the other gateways; None where there are none.
+        grammar: bounds of the grammars of requests.
     """
 
     def __init__(
@@ -104,12 +108,20 @@ class Service:
         snapshot: Callable[[], RouteSnapshot] | None = None,
         tracer: "RequestTracer | None" = None,
         peers: Callable[[], Awaitable[list[str]]] | None = None,
+        grammar: GrammarLimits | None = None,
     ) -> None:
         self.client, self.card, self.settings, self.keys = client, card, settings, keys
         self.clock = clock or MonotonicClock()
         self.model = settings.served_model_name or card.model_id
         self.codec = TextCodec(tokenizer, card.vocab_size)
-        self.renderer = ChatRenderer(tokenizer, settings.limits.template_timeout_s)
+        self.shaper = Shaper(
+            tokenizer,
+            self.codec,
+            vocab_size=card.vocab_size,
+            limits=settings.limits,
+            parser=settings.tool_call_parser,
+            grammar=grammar or GrammarLimits(),
+        )
         self.preparer = Preparer(self.codec, card, settings.limits, self.model)
         self.metrics = MetricSet(names.GATEWAY_METRICS, {"gateway": replica})
         self.router = Router(settings.routing, card.max_model_len, snapshot)
@@ -133,7 +145,7 @@ class Service:
     def configure(self, settings: GatewaySettings) -> None:
         """Take other settings; requests in progress keep theirs, and an HTTP app made before keeps its limits."""
         self.settings = settings
-        self.renderer.timeout_s = settings.limits.template_timeout_s
+        self.shaper.configure(settings.limits)
         self.preparer = Preparer(self.codec, self.card, settings.limits, self.model)
         self.router.policy = settings.routing
 
@@ -149,16 +161,6 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
-
-    async def render(self, body: ChatCompletionRequest) -> list[int]:
-        """The prompt ids of a conversation."""
-        text = await self.renderer.render(
-            body.messages,
-            add_generation_prompt=body.add_generation_prompt,
-            continue_final_message=body.continue_final_message,
-            kwargs=body.chat_template_kwargs,
-        )
-        return await self.codec.encode(text, add_special_tokens=False)
 
     def timeout_s(self, request: HttpRequest) -> float | None:
         """Seconds that a request has.

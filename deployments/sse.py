@@ -1,7 +1,7 @@
 """Server-sent events as OpenAI clients expect them: pure functions from values to bytes."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,9 +49,17 @@ class ChunkWriter:
             self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}} | _end(None, None))
         )
 
-    def content(self, index: int, text: str, *, usage: Mapping[str, Any] | None = None, **extra: object) -> bytes:
-        """New text of a choice; `extra` may hold logprobs and token_ids."""
-        return self._event(self._chunk(self._body(index, text) | _end(None, None) | extra, usage))
+    def content(
+        self,
+        index: int,
+        text: str,
+        *,
+        calls: Sequence[Mapping[str, Any]] = (),
+        usage: Mapping[str, Any] | None = None,
+        **extra: object,
+    ) -> bytes:
+        """New text of a choice, and parts of its tool calls; `extra` may hold logprobs and token_ids."""
+        return self._event(self._chunk(self._body(index, text, calls) | _end(None, None) | extra, usage))
 
     def finish(
         self,
@@ -59,13 +67,14 @@ class ChunkWriter:
         text: str,
         *,
         reason: str,
+        calls: Sequence[Mapping[str, Any]] = (),
         stop_reason: str | int | None = None,
         usage: Mapping[str, Any] | None = None,
         root: Mapping[str, Any] | None = None,
         **extra: object,
     ) -> bytes:
         """The last chunk of a choice, with the text that is left; `root` is merged into the chunk itself."""
-        choice = self._body(index, text) | _end(reason, stop_reason) | extra
+        choice = self._body(index, text, calls) | _end(reason, stop_reason) | extra
         return self._event(self._chunk(choice, usage) | dict(root or {}))
 
     def usage(self, usage: Mapping[str, Any], root: Mapping[str, Any]) -> bytes:
@@ -82,10 +91,11 @@ class ChunkWriter:
     def _encode_empty(self) -> bytes:
         return _encoder.encode(self._chunk(self._body(0, "") | _end(None, None)))
 
-    def _body(self, index: int, text: str) -> dict[str, Any]:
+    def _body(self, index: int, text: str, calls: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         if not self._is_chat:
             return {"index": index, "text": text}
-        return {"index": index, "delta": {"content": text} if text else {}}
+        delta: dict[str, Any] = {"content": text} if text else {}
+        return {"index": index, "delta": delta | {"tool_calls": calls} if calls else delta}
 
     def _chunk(self, choice: dict[str, Any], usage: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self._head | {"choices": [choice]} | ({"usage": usage} if usage else self._usage)

@@ -11,6 +11,7 @@ from autoscaling.types import ReplicaReport
 from cluster.clock import Clock, MonotonicClock
 from cluster.engine.step_time import StepTimes
 from cluster.errors import EngineDeadError, OutriderError, OverloadedError, UnavailableError
+from cluster.grammar.compiler import GrammarCompiler
 from cluster.routing.types import Domain
 from cluster.telemetry import names
 from cluster.telemetry.cost_recorder import Allocation, CostRecorder
@@ -22,6 +23,7 @@ from deployments.engine_loop import EngineLike, EngineLoop
 from deployments.layout import LAYOUT_KINDS, Layout
 from deployments.load_report import LoadMeter
 from deployments.mailbox import Mailbox, stream_interval
+from deployments.matchers import MatcherMaker, Matchers
 from deployments.replica_resources import Holding
 from deployments.tracing import choice_spans_for
 from deployments.verifier_config import VerifierConfig
@@ -42,6 +44,7 @@ class ServedEngine(EngineLike, Protocol):
     vocab_size: int
     numerics: str
     dtype: str
+    grammars: GrammarCompiler
 
     @property
     def kv_tax_tokens(self) -> int:
@@ -99,17 +102,17 @@ class VerifierCore:
         self._clock = clock or MonotonicClock()
         holding = holding or Holding()
         self._allocation = Allocation(config.cost, holding.resources, self._clock.now_s(), holding.energy)
-        self._admission = Admission(config.admission, self._clock)
+        self._admission, self._load = Admission(config.admission, self._clock), LoadMeter()
         self._loop = EngineLoop(self._build, self._on_step, on_death)
         self._role = Role.SPECULATIVE
         self._flip_s: float | None = None
-        self._load = LoadMeter()
         self._calls: dict[str, tuple[tuple[Request, ...], Mailbox]] = {}
         self._aborted: OrderedDict[str, None] = OrderedDict()
 
     async def start(self) -> None:
         """Build the engine and start its loop."""
         await self._loop.start()
+        self._matchers = MatcherMaker(self._engine.grammars)
         self._recorder = EngineRecorder(model_name="_".join(self._engine.model_id.split()), engine=self._replica)
         self._costs = CostRecorder(self._recorder.metrics, [domain.value for domain in Domain])
         self._spans = choice_spans_for(self._tracing, self._engine.model_id)
@@ -222,7 +225,7 @@ class VerifierCore:
         try:
             if self._spans is not None:
                 requests = self._spans.begin(requests, call.trace)
-            mailbox = self._open(call.call_id, requests)
+            mailbox = self._open(call.call_id, requests, await self._matchers.matchers(requests))
             while deltas := await mailbox.take():
                 yield wire.encode(wire.Batch(deltas))
         except OutriderError as error:
@@ -240,10 +243,10 @@ class VerifierCore:
         if call_id in self._calls:
             self._end(call_id, self._calls[call_id][0])
 
-    def _open(self, call_id: str, requests: tuple[Request, ...]) -> Mailbox:
+    def _open(self, call_id: str, requests: tuple[Request, ...], matchers: Matchers) -> Mailbox:
         if call_id in self._aborted:
             raise UnavailableError("the request was aborted", code="aborted")
-        mailbox = self._loop.submit(requests, self._interval_s)
+        mailbox = self._loop.submit(requests, self._interval_s, matchers)
         self._calls[call_id] = (requests, mailbox)
         for request in requests:
             self._recorder.record_arrival(request.request_id, request.arrival_s)
@@ -255,12 +258,11 @@ class VerifierCore:
         call = self._calls.pop(call_id, None)
         if call is not None:
             self._loop.close(*call)
-        for request in requests:
-            self._admission.drop(request.request_id)
-            self._recorder.record_drop(request.request_id)
-            self._load.record_drop(request.request_id)
+        for request_id in (request.request_id for request in requests):
+            for book in (self._admission.drop, self._recorder.record_drop, self._load.record_drop):
+                book(request_id)
             if self._spans is not None:
-                self._spans.drop(request.request_id)
+                self._spans.drop(request_id)
 
     def _interval_s(self) -> float:
         return stream_interval(self._loop.num_streams, self._config.stream_interval_s)

@@ -19,7 +19,7 @@ from cluster.errors import (
 )
 from cluster.types import FinishReason, Request, RequestOutput, SpeculationStats, TokenLogprobs
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 _Logprobs = tuple[int, float, int, tuple[tuple[int, float], ...]]
 

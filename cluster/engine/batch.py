@@ -1,6 +1,7 @@
 """From a plan to the forward pass's rows, and from rows to what the sampler must know about each. Pure; no torch."""
 
 from collections.abc import Sequence as Seq
+from functools import partial
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def sampling_rows(item: ScheduledSequence) -> list[SamplingRow]:
     """What to draw with at each of an item's sampling rows: the last committed token's, then one per draft token."""
     sequence, params = item.sequence, item.sequence.request.sampling
     output = sequence.token_ids[sequence.num_prompt_tokens :] if _needs_history(params) else []
-    drafts = item.draft_token_ids
+    drafts, grammar = item.draft_token_ids, sequence.grammar
     return [
         SamplingRow(
             params=params,
@@ -71,6 +72,7 @@ def sampling_rows(item: ScheduledSequence) -> list[SamplingRow]:
             prompt_token_ids=sequence.request.prompt_token_ids,
             output_token_ids=[*output, *drafts[:i]] if output or i else output,
             assumed_token_id=drafts[i - 1] if i else None,
+            allowed=None if grammar is None else partial(grammar.allowed, drafts[:i]),
         )
         for i in range(len(drafts) + 1)
     ]

@@ -11,10 +11,11 @@ from cluster.engine.budget import DraftCost
 from cluster.engine.choice import Choice
 from cluster.engine.draft_budget import DraftBudget, StaticLimits
 from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.best_draft import beside_grammar
 from cluster.engine.drafters.collect import Drafting, DraftLimits
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.memory_plan import num_reserve_blocks
-from cluster.engine.model_runner import ModelRunner
+from cluster.engine.model_runner import FeatureRunner, ModelRunner
 from cluster.engine.output import OutputProcessor
 from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
 from cluster.engine.sampler import NO_TOKEN, NonFiniteLogitsError, Sampler, SamplerOutput
@@ -23,8 +24,10 @@ from cluster.engine.sequence import Sequence
 from cluster.engine.startup import EngineParts, load_parts, measure_draft_cost
 from cluster.engine.step_recorder import StepRecorder
 from cluster.engine.step_time import StepTimes
-from cluster.errors import InvalidRequestError, check_range
-from cluster.types import FinishReason, Request, RequestOutput, Role, StepStats, TokenLogprobs
+from cluster.errors import ConfigError, InvalidRequestError, check_range
+from cluster.grammar.compiler import GrammarCompiler
+from cluster.grammar.matcher import GrammarMatcher
+from cluster.types import GRAMMAR_FAILED, FinishReason, Request, RequestOutput, Role, StepStats, TokenLogprobs
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +51,7 @@ class Engine:
     Attributes:
         last_step: what the last round did.
         role: what the engine does now; it starts speculative.
+        grammars: makes the matchers of requests; any thread may use it.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Engine:
         )
         self._resting: Drafting | None = None  # Kept during role batch.
         self._sampler = Sampler(runner.vocab_size, eos_token_ids)
+        self.grammars = GrammarCompiler(tokenizer, runner.vocab_size, eos_token_ids, config.grammar)
         self._draft_cost = draft_cost or DraftCost()
         self.use_drafter(drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens))
         self._choices: dict[str, Choice] = {}
@@ -129,6 +134,7 @@ class Engine:
         """Take another source of drafts, or none; only while there is no work. The old one is not closed."""
         if self._resting is None:
             self._drafting = self._new_drafting(drafter)
+            self._capture()
         else:
             self._resting = self._new_drafting(drafter)
 
@@ -159,6 +165,7 @@ class Engine:
             self._resting, self._drafting = self._drafting, self._new_drafting(None)
         elif not is_batch and self._resting is not None:
             self._drafting, self._resting = self._resting, None
+        self._capture()
         self._scheduler.set_limits(max_num_seqs=max_num_seqs, withholds_reserve=not is_batch)
         self.role = role
 
@@ -167,16 +174,23 @@ class Engine:
         """True while `step` has something to do or to tell."""
         return bool(self._choices or self._ended)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, grammar: GrammarMatcher | None = None) -> None:
         """Queue a choice, or go on with one that another replica began.
+
+        Args:
+            request: the choice.
+            grammar: matcher of `request.grammar`, made in a thread that may wait; None lets it be made here, where all
+                other choices wait for it.
 
         Raises:
             InvalidRequestError: it can never be served; nothing has changed.
         """
         self._check(request)
-        output = OutputProcessor(self.tokenizer, request, self.eos_token_ids, self.max_model_len)
+        if request.grammar and grammar is None:
+            grammar = self.grammars.matcher(request.grammar)
+        output = OutputProcessor(self.tokenizer, request, self.eos_token_ids, self.max_model_len, grammar)
         output.resume(request.output_token_ids)
-        choice = Choice(Sequence.from_request(request), output)
+        choice = Choice(Sequence.from_request(request, grammar), output)
         if output.finish_reason is not None:  # The earlier attempt brought all but the word that it was over.
             self._ended.append(choice.emit((), ()))
             return
@@ -229,6 +243,16 @@ class Engine:
         (self._resting or self._drafting).close()
         self._runner.close()
 
+    def _capture(self) -> None:
+        """Let the runner keep the hidden states that the drafters in use read, and no others."""
+        layers = self._drafting.feature_layers
+        reader = self._runner if isinstance(self._runner, FeatureRunner) else None
+        if layers and reader is None:
+            raise ConfigError(field="draft.heads", value=layers, allowed="none: this runner keeps no hidden states")
+        if reader is not None:
+            reader.capture(layers)
+        self._reader = reader if layers else None
+
     def _new_drafting(self, drafter: Drafter | None) -> Drafting:
         config, cost = self.config, self._draft_cost
         limits = DraftLimits(
@@ -243,6 +267,8 @@ class Engine:
         budget = None
         if config.draft_budget == "measured":
             budget = DraftBudget(cost.model, round_cost_ratio=cost.round_cost_ratio)
+        if drafter is not None:
+            drafter = beside_grammar(drafter)
         return Drafting(drafter, limits, self._clock, budget)
 
     def _check(self, request: Request) -> None:
@@ -280,6 +306,8 @@ class Engine:
         started_s = self._clock.now_s()
         logits_NV = self._runner.forward(batch)
         recorder.forward_s = self._clock.now_s() - started_s
+        if self._reader is not None:
+            self._drafting.take_features(plan.scheduled, self._reader.features)
         outputs = []
         row = 0
         for item in plan.scheduled:
@@ -335,8 +363,9 @@ class Engine:
         logprobs: tuple[TokenLogprobs, ...] = (),
     ) -> RequestOutput:
         """Book the round's rows; end the choice for `reason` unless it has ended by itself."""
-        if reason is not None:
-            choice.output.finish(reason)
+        if reason is FinishReason.ERROR:
+            grammar = choice.sequence.grammar
+            choice.output.fail(GRAMMAR_FAILED if grammar is not None and grammar.error else None)
         self._scheduler.advance(item, num_computed_tokens)
         if choice.output.finish_reason is not None:
             self._drop(choice)

@@ -1,8 +1,8 @@
 """What turns raw logits into the logits that are drawn from, one row at a time.
 
 The order is vLLM's: allowed ids, bad words, minimum length, logit bias; then penalties (repetition over prompt and
-output, frequency and presence over output); then temperature; then min-p, top-k and top-p, in this order, each over
-what the ones before it left. Everything is float32.
+output, frequency and presence over output); then the grammar; then temperature; then min-p, top-k and top-p, in this
+order, each over what the ones before it left. Everything is float32.
 
 Truncation keeps a prefix of the tokens in order of falling logit, then rising id: exactly k tokens for top-k, also when
 logits are equal. So it is described by the last kept token, a `Cut`.
@@ -20,6 +20,7 @@ import numpy as np
 
 from cluster.engine import sampler_kernels as kernels
 from cluster.engine.noise import FloatArray, IntArray
+from cluster.grammar.matcher import Mask
 from cluster.types import SamplingParams
 
 GREEDY_TEMPERATURE = 1e-5
@@ -43,6 +44,8 @@ class SamplingRow:
             for every draft position.
         assumed_token_id: the draft token that this row's logits assume at the row before it. When that row draws
             another token (or was skipped itself), the row cannot matter and is skipped. None: always drawn.
+        allowed: asked once the row is drawn for the tokens that its grammar allows, as `GrammarMatcher.allowed` gives
+            them; None for no grammar.
     """
 
     params: SamplingParams
@@ -50,6 +53,7 @@ class SamplingRow:
     prompt_token_ids: Sequence[int]
     output_token_ids: Sequence[int]
     assumed_token_id: int | None = None
+    allowed: Callable[[], Mask] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class _Masks:
     allowed_ids: IntArray | None
     bad_words: tuple[tuple[int, ...], ...]
     stop_ids: IntArray
+    eos_ids: IntArray
     bias_ids: IntArray
     biases: FloatArray
 
@@ -113,7 +118,8 @@ class LogitsProcessors:
         """False when the row's logits stay as they are."""
         params = row.params
         return bool(
-            params.logit_bias
+            row.allowed is not None
+            or params.logit_bias
             or params.allowed_token_ids
             or params.bad_words
             or params.repetition_penalty != 1.0
@@ -122,8 +128,14 @@ class LogitsProcessors:
             or row.output_index < params.min_tokens
         )
 
-    def apply(self, logits_V: FloatArray, row: SamplingRow) -> None:
-        """Change the logits of one row in place."""
+    def apply(self, logits_V: FloatArray, row: SamplingRow, mask_W: Mask | None = None) -> None:
+        """Change the logits of one row in place.
+
+        Args:
+            logits_V: changed.
+            row: the settings.
+            mask_W: what the row's grammar allows; None for no grammar.
+        """
         masks = self._masks.get(row.params)
         if masks.allowed_ids is not None:
             kept_U = logits_V[masks.allowed_ids]
@@ -137,16 +149,25 @@ class LogitsProcessors:
         if masks.bias_ids.size:
             np.add.at(logits_V, masks.bias_ids, masks.biases)
         self._penalise(logits_V, row)
+        if mask_W is not None:
+            kernels.keep_allowed(logits_V, mask_W)
+            if row.params.ignore_eos:  # To be ignored, it would have to be text that the grammar goes on from.
+                logits_V[masks.eos_ids] = -np.inf
 
-    def fallback(self, raw_V: FloatArray, row: SamplingRow) -> int:
+    def fallback(self, raw_V: FloatArray, row: SamplingRow, mask_W: Mask | None = None) -> int:
         """The token when everything is masked: the largest raw logit among the allowed ids, the lowest id among equals.
 
-        So a request whose settings contradict each other (its only allowed word is a bad word) keeps what it allows.
+        So a request whose settings contradict each other (its only allowed word is a bad word) keeps what it allows. A
+        grammar wins over all of them: where it allows none of the allowed ids, these do not count.
         """
-        allowed_ids = self._masks.get(row.params).allowed_ids
-        if allowed_ids is None or not allowed_ids.size:
+        ids_U = self._masks.get(row.params).allowed_ids
+        if mask_W is not None:
+            grammar_ids_U = ids_of(mask_W, self._vocab_size)
+            both_U = grammar_ids_U if ids_U is None else np.intersect1d(grammar_ids_U, ids_U)
+            ids_U = both_U if both_U.size else grammar_ids_U
+        if ids_U is None or not ids_U.size:
             return int(np.argmax(raw_V))
-        return int(allowed_ids[np.argmax(raw_V[allowed_ids])])
+        return int(ids_U[np.argmax(raw_V[ids_U])])
 
     def _resolve(self, params: SamplingParams) -> _Masks:
         stop_ids = set(params.stop_token_ids)
@@ -157,6 +178,7 @@ class LogitsProcessors:
             allowed_ids=self._distinct(params.allowed_token_ids) if params.allowed_token_ids else None,
             bad_words=tuple(word for word in params.bad_words if word and 0 <= word[-1] < self._vocab_size),
             stop_ids=self._distinct(tuple(stop_ids)),
+            eos_ids=self._distinct(tuple(self._eos_token_ids)),
             bias_ids=np.array([token_id for token_id, _ in biases], dtype=np.int64),
             biases=np.array([bias for _, bias in biases], dtype=np.float32),
         )
@@ -229,6 +251,11 @@ class Truncation:
     def _members(self, scaled_V: FloatArray, bucket: int) -> IntArray:
         members_M = np.flatnonzero(self._bucket_V == bucket)
         return members_M[np.argsort(-scaled_V[members_M], kind="stable")]
+
+
+def ids_of(mask_W: Mask, vocab_size: int) -> IntArray:
+    """The token ids that a mask allows, rising."""
+    return np.flatnonzero(np.unpackbits(mask_W.view(np.uint8), count=vocab_size, bitorder="little"))
 
 
 def min_p_floor(min_p: float) -> float:

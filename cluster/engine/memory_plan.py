@@ -20,6 +20,7 @@ class MemoryPlan:
         workspace_bytes: activations of the largest round, and its logits.
         available_bytes: what the machine has left; None when unknown.
         draft: the draft model in the same process; None when there is none.
+        heads_bytes: draft heads in the same process: weights, the embeddings that they keep, and KV.
     """
 
     weights_bytes: int
@@ -29,6 +30,7 @@ class MemoryPlan:
     workspace_bytes: int
     available_bytes: int | None
     draft: "DraftMemory | None" = None
+    heads_bytes: int = 0
 
     @property
     def kv_bytes(self) -> int:
@@ -38,7 +40,8 @@ class MemoryPlan:
     @property
     def total_bytes(self) -> int:
         """Everything together; lookahead slots are part of the KV cache."""
-        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + (self.draft.total_bytes if self.draft else 0)
+        draft_bytes = self.heads_bytes + (self.draft.total_bytes if self.draft else 0)
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + draft_bytes
 
     def table(self) -> str:
         """The plan as lines of text, in MiB."""
@@ -49,6 +52,7 @@ class MemoryPlan:
             ("  of it for drafts at worst", lookahead_bytes),
             ("workspace", self.workspace_bytes),
             *(self.draft.rows() if self.draft else ()),
+            *([("draft heads", self.heads_bytes)] if self.heads_bytes else ()),
             ("total", self.total_bytes),
         ]
         return _table(rows, self.available_bytes)

@@ -1,10 +1,11 @@
 """What the engine needs from anything that can run the target's forward pass."""
 
 from collections.abc import Sequence as Seq
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
+from cluster.engine.features import RoundFeatures
 from cluster.engine.model_input import ModelInput
 
 
@@ -62,4 +63,34 @@ class ForkingRunner(ModelRunner, Protocol):
 
     def copy_kv_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
         """Copy whole KV blocks of all layers; no block may be in both lists."""
+        ...
+
+
+@runtime_checkable
+class FeatureRunner(ModelRunner, Protocol):
+    """A runner that can keep hidden states for drafters that live on them.
+
+    Attributes:
+        hidden_size: H, width of a hidden state.
+        num_layers: decoder layers.
+    """
+
+    hidden_size: int
+    num_layers: int
+
+    def capture(self, layers: tuple[int, ...]) -> None:
+        """Keep hidden states of every row from the next pass on. The logits keep their bits.
+
+        Args:
+            layers: i is what enters layer i; `num_layers` is what leaves the last one, before the final norm. Strictly
+                rising. Empty keeps nothing, at no cost.
+
+        Raises:
+            LoadError: this model's layers cannot be told apart.
+        """
+        ...
+
+    @property
+    def features(self) -> RoundFeatures:
+        """The hidden states of the last pass; valid until the next one."""
         ...

@@ -8,6 +8,8 @@ block is found where it stands. What belongs together at the end:
   the stop string is dropped;
 - the text of an EOS or stop token is left out, except with `include_stop_str_in_output` (an EOS that is a special token
   also needs `skip_special_tokens=False` to be seen);
+- under a grammar every EOS ends the choice, whatever `min_tokens` and `ignore_eos` say: the grammar lets one through
+  only where the text may end;
 - otherwise the text equals `tokenizer.decode` of the ids. A choice that ends inside a character shows U+FFFD for it.
 """
 
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from cluster.engine.detokenizer import build_detokenizer
 from cluster.errors import InvalidRequestError
-from cluster.types import FinishReason, Request
+from cluster.types import GRAMMAR_FAILED, FinishReason, Request
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from cluster.grammar.matcher import GrammarMatcher
 
 
 class OutputProcessor:
@@ -29,6 +33,7 @@ class OutputProcessor:
         request: the choice.
         eos_token_ids: ids that end a choice unless it ignores EOS.
         max_model_len: most tokens of prompt and output together.
+        grammar: moves on with every token; None for no grammar.
 
     Attributes:
         finish_reason: None while the choice goes on.
@@ -45,8 +50,10 @@ class OutputProcessor:
         request: Request,
         eos_token_ids: frozenset[int],
         max_model_len: int,
+        grammar: "GrammarMatcher | None" = None,
     ) -> None:
         sampling = request.sampling
+        self._grammar = grammar
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
         self.num_output_tokens = 0
@@ -69,10 +76,12 @@ class OutputProcessor:
             raise RuntimeError(f"token appended after the choice finished with {self.finish_reason}")
         may_stop = self.num_output_tokens >= self._min_tokens
         self.num_output_tokens += 1
-        is_eos = may_stop and token_id in self._eos_token_ids
+        follows = self._grammar is None or self._grammar.accept(token_id)
+        is_eos = self._grammar.is_ended if self._grammar else may_stop and token_id in self._eos_token_ids
         is_stop = is_eos or (may_stop and token_id in self._stop_token_ids)
         text = "" if is_stop and not self._show_stop else self._detokenizer.append(token_id)
-        is_last = is_stop or self.num_output_tokens >= self._max_tokens
+        is_complete = is_stop or (self._grammar is not None and self._grammar.is_complete)
+        is_last = is_complete or self.num_output_tokens >= self._max_tokens
         if is_last:
             text += self._detokenizer.flush()
         shown, stop = self._stops.push(text, may_stop=may_stop)
@@ -81,18 +90,22 @@ class OutputProcessor:
             self.finish_reason, self.stop_reason = FinishReason.STOP, stop
         elif is_last:
             self.stop_reason = token_id if is_stop and not is_eos else None
-            self.finish(FinishReason.STOP if is_stop else FinishReason.LENGTH)
+            self.finish(FinishReason.STOP if is_complete else FinishReason.LENGTH)
+        elif not follows:
+            self.fail(GRAMMAR_FAILED)
 
     def resume(self, token_ids: tuple[int, ...]) -> None:
         """Take output that an earlier attempt brought; what that has shown of it is not shown again.
 
         Raises:
-            InvalidRequestError: the choice ended before the last of them.
+            InvalidRequestError: the choice ended before the last of them, or they do not follow its grammar.
         """
         for token_id in token_ids:
             if self.finish_reason is not None:
                 raise InvalidRequestError("the output goes on after its end", param="output_token_ids")
             self.append(token_id)
+        if self.finish_reason is FinishReason.ERROR:
+            raise InvalidRequestError("the output does not follow its grammar", param="output_token_ids")
         self._ready.clear()
 
     def finish(self, reason: FinishReason) -> None:
@@ -105,6 +118,12 @@ class OutputProcessor:
             shown, _ = self._stops.push(self._detokenizer.flush(), may_stop=may_stop)
             self._ready += [shown, self._stops.flush()]
             self.finish_reason = reason
+
+    def fail(self, stop_reason: str | None) -> None:
+        """End the choice with an error; does nothing on a finished choice."""
+        if self.finish_reason is None:
+            self.finish(FinishReason.ERROR)
+            self.stop_reason = stop_reason
 
     def take_text(self) -> str:
         """Return the text that became final since the last call."""

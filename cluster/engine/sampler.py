@@ -26,6 +26,7 @@ from cluster.engine.logits_processors import (
 from cluster.engine.logprobs import RowStats, row_stats, token_logprobs
 from cluster.engine.noise import FloatArray, noisy_argmax, row_key
 from cluster.errors import OutriderError
+from cluster.grammar.matcher import GrammarStateError
 from cluster.types import SamplingParams, TokenLogprobs
 
 __all__ = ["NO_TOKEN", "NonFiniteLogitsError", "Sampler", "SamplerOutput", "SamplingRow", "processed_logits"]
@@ -47,7 +48,8 @@ class SamplerOutput:
         entropy_bits: entropy of the raw model distribution (no setting applied, temperature 1); 0 where no token is.
         logprobs: under the raw model distribution; None where not asked for or no token is.
         invalid: rows whose logits hold NaN or +inf, or come to hold it through bias or penalties, or hold nothing
-            finite. Their sequences must end with an error; the other rows are not touched by it.
+            finite; and rows whose grammar cannot be followed any further. Their sequences must end with an error; the
+            other rows are not touched by it.
     """
 
     token_ids: list[int]
@@ -144,12 +146,16 @@ class Sampler:
         if self._processors.applies_to(row):
             processed_V = self._processed_V
             np.copyto(processed_V, self._raw_V)
-            self._processors.apply(processed_V, row)
+            try:
+                mask_W = None if row.allowed is None else row.allowed()
+            except GrammarStateError:
+                return None
+            self._processors.apply(processed_V, row, mask_W)
             new_top, top_id, valid = kernels.scan(processed_V)
             if not valid:
                 return None
             if new_top == -np.inf:
-                return self._processors.fallback(self._raw_V, row), stats
+                return self._processors.fallback(self._raw_V, row, mask_W), stats
             top = float(new_top)
         if row.params.temperature < GREEDY_TEMPERATURE:
             return top_id, stats
@@ -182,6 +188,7 @@ def processed_logits(logits_V: Tensor, row: SamplingRow, eos_token_ids: frozense
     Returns:
         float32 [V], -inf for what cannot be drawn. Greedy rows keep their scale and are not truncated, which changes no
         argmax; others are shifted so that the largest is 0. If everything is masked, only the largest raw logit among
-        the allowed ids (all ids without such a list) is left, at 0.
+        the allowed ids (all ids without such a list) is left, at 0; with a grammar, among those of them that it
+        allows, and where it allows none of them, among all that it allows.
     """
     return torch.from_numpy(sampling_reference.process(logits_V.detach().cpu().float().numpy(), row, eos_token_ids))

@@ -6,7 +6,7 @@ order cannot matter, and the exponential is a polynomial in plain float32 arithm
 
 Loops run over whole arrays or slices of them, from 0: numba then knows that no index is negative, and LLVM vectorises.
 
-Legend: V vocabulary, B buckets, T entries of a top list, J tokens of one block.
+Legend: V vocabulary, W words of 32 tokens, B buckets, T entries of a top list, J tokens of one block.
 """
 
 import numpy as np
@@ -31,6 +31,18 @@ def widen(bits_V: npt.NDArray[np.uint16], out_V: FloatArray) -> None:
     """Turn bfloat16 bit patterns into float32; -0.0 becomes 0.0, so that equal values have equal bits."""
     for v in range(bits_V.size):
         out_V[v] = np.uint32(np.uint32(bits_V[v]) << np.uint32(16)).view(np.float32) + np.float32(0.0)
+
+
+@compiled
+def keep_allowed(row_V: FloatArray, mask_W: npt.NDArray[np.uint32]) -> None:
+    """Set to -inf what a grammar's mask does not allow: bit v % 32 of word v // 32 stands for token v."""
+    for w in range((row_V.size + 31) // 32):
+        row_J, word = row_V[32 * w : 32 * w + 32], mask_W[w]
+        if word == np.uint32(0xFFFFFFFF):
+            continue
+        for j in range(row_J.size):
+            if (word >> np.uint32(j)) & np.uint32(1) == np.uint32(0):
+                row_J[j] = -np.inf
 
 
 @compiled

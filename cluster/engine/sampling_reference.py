@@ -24,8 +24,12 @@ def process(logits_V: FloatArray, row: SamplingRow, eos_token_ids: frozenset[int
         if 0 <= token_id < processed_V.size:
             processed_V[token_id] += np.float32(bias)
     _penalise(processed_V, row)
+    allowed = _allowed_by_grammar(row, processed_V.size)
+    if allowed is not None:
+        ends = eos_token_ids if row.params.ignore_eos else frozenset[int]()
+        processed_V[[v for v in range(processed_V.size) if v not in allowed or v in ends]] = -np.inf
     if processed_V.max() == -np.inf:
-        return _one_token(logits_V, row)
+        return _one_token(logits_V, row, allowed)
     if row.params.temperature < GREEDY_TEMPERATURE:
         return processed_V
     scaled_V: FloatArray = (processed_V - processed_V.max()) / np.float32(row.params.temperature)
@@ -77,10 +81,19 @@ def _penalise(logits_V: FloatArray, row: SamplingRow) -> None:
         logits_V[token_id] -= np.float32(params.presence_penalty)
 
 
-def _one_token(raw_V: FloatArray, row: SamplingRow) -> FloatArray:
-    """Everything was masked: only the largest raw logit among the allowed ids is left."""
-    allowed = sorted(set(row.params.allowed_token_ids) & set(range(raw_V.size))) or list(range(raw_V.size))
-    winner = max(allowed, key=lambda token_id: (raw_V[token_id], -token_id))
+def _allowed_by_grammar(row: SamplingRow, vocab_size: int) -> set[int] | None:
+    if row.allowed is None:
+        return None
+    mask_W = row.allowed().tolist()
+    return {v for v in range(vocab_size) if mask_W[v // 32] >> v % 32 & 1}
+
+
+def _one_token(raw_V: FloatArray, row: SamplingRow, by_grammar: set[int] | None) -> FloatArray:
+    """Everything was masked: only the largest raw logit among the allowed ids is left; a grammar wins over the list."""
+    listed = set(row.params.allowed_token_ids) & set(range(raw_V.size))
+    if by_grammar is not None:
+        listed = listed & by_grammar or by_grammar
+    winner = max(sorted(listed) or range(raw_V.size), key=lambda token_id: (raw_V[token_id], -token_id))
     processed_V = np.full(raw_V.size, -np.inf, np.float32)
     processed_V[winner] = 0.0
     return processed_V

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from cluster.grammar.matcher import GrammarMatcher
 from cluster.types import Request
 
 
@@ -28,6 +29,7 @@ class Sequence:
         epoch: restarts by preemption; results of an older epoch are dropped.
         num_preemptions: how often it lost its blocks.
         first_scheduled_s: clock time of the first scheduling, for queue-time metrics.
+        grammar: what the output must follow, behind its committed tokens; None for anything.
     """
 
     request: Request
@@ -39,11 +41,13 @@ class Sequence:
     epoch: int = 0
     num_preemptions: int = 0
     first_scheduled_s: float | None = None
+    grammar: GrammarMatcher | None = None
 
     @classmethod
-    def from_request(cls, request: Request) -> "Sequence":
+    def from_request(cls, request: Request, grammar: GrammarMatcher | None = None) -> "Sequence":
         """A waiting sequence that holds the prompt, and what an earlier attempt brought."""
-        return cls(request=request, token_ids=[*request.prompt_token_ids, *request.output_token_ids])
+        token_ids = [*request.prompt_token_ids, *request.output_token_ids]
+        return cls(request=request, token_ids=token_ids, grammar=grammar)
 
     @property
     def request_id(self) -> str:

@@ -63,13 +63,16 @@ def target_source(config: EngineConfig) -> ModelSource:
     return resolve_model(config.model, revision=config.revision, cache_dir=cache_dir)
 
 
-def load_parts(config: EngineConfig, draft: DraftMemory | None = None, *, max_plain_seqs: int = 0) -> EngineParts:
+def load_parts(
+    config: EngineConfig, draft: DraftMemory | None = None, *, max_plain_seqs: int = 0, heads_bytes: int = 0
+) -> EngineParts:
     """Load the model that `config` names.
 
     Args:
         config: what the user asks for; `max_num_seqs` is that of rounds with drafts.
         draft: memory of a draft model that this process will hold as well.
         max_plain_seqs: most sequences in a round without drafts, where that is more.
+        heads_bytes: memory of draft heads that it will hold as well.
 
     Raises:
         ConfigError: a setting does not fit the model or the machine.
@@ -79,7 +82,7 @@ def load_parts(config: EngineConfig, draft: DraftMemory | None = None, *, max_pl
     model_config = load_config(source)
     tokenizer = load_tokenizer(source)
     return EngineParts(
-        runner=_build_runner(config, source, model_config, draft, max_plain_seqs),
+        runner=_build_runner(config, source, model_config, (draft, heads_bytes), max_plain_seqs),
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(source, model_config, tokenizer),
         model_id=source.model_id,
@@ -165,7 +168,7 @@ def _build_runner(
     config: EngineConfig,
     source: ModelSource,
     model_config: PretrainedConfig,
-    draft: DraftMemory | None,
+    draft: tuple[DraftMemory | None, int],
     max_plain_seqs: int,
 ) -> ModelRunner:
     reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
@@ -179,7 +182,7 @@ def _build_native(
     config: EngineConfig,
     source: ModelSource,
     model_config: PretrainedConfig,
-    draft: DraftMemory | None,
+    draft: tuple[DraftMemory | None, int],
     max_plain_seqs: int,
 ) -> NativeRunner:
     """The CPU kernels. Weights that were published in bf16 are stored so under either dtype: widening them is exact."""
@@ -189,7 +192,9 @@ def _build_native(
     max_model_len = _max_model_len(config, model_config.max_position_embeddings)
     num_kv_blocks = config.kv_cache_tokens // config.block_size
     shape = read_shape(model_config)
-    plan = replace(_plan_memory(config, shape, weight_dtype, kv_dtype, max_plain_seqs), draft=draft)
+    draft_memory, heads_bytes = draft
+    plan = _plan_memory(config, shape, weight_dtype, kv_dtype, max_plain_seqs)
+    plan = replace(plan, draft=draft_memory, heads_bytes=heads_bytes)
     _logger.info("memory plan\n%s", plan.table())
     plan.check()
     started_s = time.monotonic()

@@ -13,6 +13,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from cluster.engine.attention import PagedAttention, register
+from cluster.engine.feature_hooks import FeatureHooks
+from cluster.engine.features import RoundFeatures
 from cluster.engine.kv_cache import PagedKVCache
 from cluster.engine.model_input import ModelInput
 from cluster.engine.model_loader import load_reference_model
@@ -51,6 +53,9 @@ class TransformersRunner:
         self._model = model.eval()
         self._computes_kept_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._layers = find_layers(model)
+        self._hooks = FeatureHooks(model, self._layers.index)
+        self.num_layers = len(self._layers.index)
+        self.hidden_size = int(model.config.get_text_config().hidden_size)
         test_cache = self._new_cache(SELF_TEST_NUM_BLOCKS, SELF_TEST_BLOCK_SIZE)
         self_test(model, lambda batch: self._run(batch, test_cache), self._layers.vocab_size)
         self._cache = self._new_cache(num_kv_blocks, block_size)
@@ -124,13 +129,26 @@ class TransformersRunner:
         """Write the KV of all rows; returns the logits of `batch.logit_rows`, [N, V] in the model's dtype."""
         return self._run(batch, self._cache)
 
+    def capture(self, layers: tuple[int, ...]) -> None:
+        """Keep what enters these layers, strictly rising, from the next pass on; `num_layers` is what leaves the last.
+
+        Raises:
+            LoadError: the model has no list of decoder layers.
+        """
+        self._hooks.capture(layers)
+
+    @property
+    def features(self) -> RoundFeatures:
+        """The hidden states of the last pass."""
+        return self._hooks.features
+
     def copy_kv_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
         """Copy whole KV blocks of all layers; no block may be in both lists."""
         self._cache.copy_blocks(sources, destinations)
 
     def close(self) -> None:
         """Release weights and KV cache."""
-        del self._model, self._cache
+        del self._model, self._cache, self._hooks
         self._layers = AttentionLayers(index={}, kv_layers=(), vocab_size=self._layers.vocab_size)
 
     def _new_cache(self, num_blocks: int, block_size: int) -> PagedKVCache:

@@ -10,7 +10,7 @@ from cluster.errors import ConfigError
 from cluster.training.acceptance import TEMPERATURES, Acceptance
 from cluster.training.card import markdown_table, with_acceptance
 from cluster.training.coupling import Coupling
-from cluster.training.export import CARD_FILE, replace_file, write_about
+from cluster.training.export import CARD_FILE, HEAD_FILE, replace_file, write_about
 from cluster.training.questions import HUMAN_EVAL
 
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
@@ -27,7 +27,7 @@ class MeasureReport:
         num_speculative_tokens: guesses in every round.
         max_tokens: of each answer.
         counts: acceptance by category and temperature.
-        coupling: coupled rule against ratio rule.
+        coupling: coupled rule against ratio rule; None for a head, where it is not measured.
         num_skipped: turns that were too long for the target.
         duration_s: of the measurement.
     """
@@ -37,7 +37,7 @@ class MeasureReport:
     num_speculative_tokens: int
     max_tokens: int
     counts: Mapping[tuple[str, float], Acceptance]
-    coupling: Coupling
+    coupling: Coupling | None
     num_skipped: int
     duration_s: float
 
@@ -79,36 +79,37 @@ class MeasureReport:
     def summary(self) -> dict[str, object]:
         """What goes beside the weights."""
         *categories, (_, greedy, sampled) = self.rows()
+        coupling = self.coupling
         return {
             "num_speculative_tokens": self.num_speculative_tokens,
             "alpha_t0": round(greedy.rate, 4),
             "alpha_t1": round(sampled.rate, 4),
             "per_category": {name: {"t0": _values(t0), "t1": _values(t1)} for name, t0, t1 in categories},
             "all": {"t0": _values(greedy), "t1": _values(sampled)},
-            "coupling": {**asdict(self.coupling), "share": round(self.coupling.share, 4)},
+            "coupling": coupling and {**asdict(coupling), "share": round(coupling.share, 4)},
         }
 
 
 def write_acceptance(report: MeasureReport) -> None:
-    """Put the numbers into `outrider_draft.json` and the card of the draft model.
+    """Put the numbers into the card and the JSON file of the draft model or head.
 
     Raises:
-        ConfigError: the folder was not made by `outrider train draft-model`.
+        ConfigError: the folder was not made by `outrider train`.
     """
-    about = read_json(report.draft, DRAFT_FILE)
-    if about is None:
-        allowed = "only for a folder made by `outrider train draft-model`"
+    name = next((name for name in (DRAFT_FILE, HEAD_FILE) if (report.draft / name).is_file()), None)
+    if name is None:
+        allowed = "only for a folder made by `outrider train`"
         raise ConfigError(field="--write", value=str(report.draft), allowed=allowed)
     rates = [report.total(temperature).next_rate for temperature in TEMPERATURES]
+    about = read_json(report.draft, name) or {}
     about |= {"acceptance": report.summary(), "acceptance_rate": round(sum(rates) / len(rates), 3)}
     card = report.draft / CARD_FILE
     text = card.read_text("utf-8") if card.exists() else f"# Draft model for {report.target}\n"
     replace_file(card, with_acceptance(text, _card_section(report)).encode())
-    write_about(report.draft, about)
+    write_about(report.draft / name, about)
 
 
 def _card_section(report: MeasureReport) -> str:
-    coupling = report.coupling
     headings = ["category"]
     for temperature in TEMPERATURES:
         headings += [f"{name}, T = {temperature:g}" for name in ("alpha", "mean length", "drafted")]
@@ -120,7 +121,13 @@ Measured in the engine: {report.num_speculative_tokens} guesses in every round, 
 and HumanEval. Alpha is accepted / drafted; the mean length counts the target's own token.
 
 {markdown_table(headings, rows)}
+{_coupling_section(report.coupling)}"""
 
+
+def _coupling_section(coupling: Coupling | None) -> str:
+    if coupling is None:
+        return ""
+    return f"""
 One guess at T = 1, on {coupling.num_pairs:,} pairs of full distributions and {coupling.num_draws:,} draws: the coupled
 rule accepts {coupling.coupled_rate:.3f}, the ratio rule {coupling.ratio_rate:.3f}, which is the most that any rule can.
 That is {coupling.share:.2f} of it.

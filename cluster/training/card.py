@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.training.corpus import DESCRIPTION
-from cluster.training.distill import HeldOut
+from cluster.training.held_out import HeldOut
 from cluster.training.shards import SourceCount
 
 ACCEPTANCE_TITLE = "## Acceptance"
@@ -75,7 +75,7 @@ the text.
 The target wrote the training text itself, at temperatures 0, 0.7 and 1; the labels are its own distributions. Prompts
 come from:
 
-{_data_table(facts.sources)}
+{data_table(facts.sources)}
 
 Spec-Bench and HumanEval were not read: neither their problems nor packages that hold them.
 
@@ -116,7 +116,8 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows))
 
 
-def _data_table(sources: Sequence[SourceCount]) -> str:
+def data_table(sources: Sequence[SourceCount]) -> str:
+    """What the text is made of, by source."""
     rows = [(name, f"{texts:,}", f"{tokens:,}") for name, (texts, tokens) in _grouped(sources).items()]
     total = ("all", f"{sum(c.num_texts for c in sources):,}", f"{sum(c.num_tokens for c in sources):,}")
     return markdown_table(("source, and its licence", "texts", "tokens written"), [*rows, total])

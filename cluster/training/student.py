@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel, PretrainedConfig
 
 from cluster.errors import LoadError
+from cluster.training.loop import TrainedModule
 
-_EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 # Shapes: B texts, L positions, H hidden, R rows, V columns of the head.
 
 
-class Student(nn.Module):
+class Student(TrainedModule):
     """Its own layers and the final norm are trained; embedding, shared layers and head are not.
 
     What the target has and a Llama has not (norms of queries and keys, some biases) is left out of its own layers, and
@@ -39,14 +40,14 @@ class Student(nn.Module):
         self, config: LlamaConfig, weights: Mapping[str, Tensor], start_layers: Sequence[int], target_ids: Tensor
     ) -> None:
         super().__init__()
-        if missing := {_EMBEDDING, _NORM, _HEAD} - weights.keys():
+        if missing := {EMBEDDING, NORM, HEAD} - weights.keys():
             raise LoadError(f"the target has no {min(missing)}: draft models are made for relatives of Llama")
         self.config = config
         self.model = LlamaModel(config)
         self.num_shared_layers = config.num_hidden_layers - len(start_layers)
-        start = {"embed_tokens.weight": weights[_EMBEDDING], "norm.weight": weights[_NORM]}
+        start = {"embed_tokens.weight": weights[EMBEDDING], "norm.weight": weights[NORM]}
         for own, source in enumerate((*range(self.num_shared_layers), *start_layers)):
-            lent = _layer(weights, source)
+            lent = layer_weights(weights, source)
             if own < self.num_shared_layers and lent.keys() != self.model.layers[own].state_dict().keys():
                 raise LoadError("the target's layers are not Llama's: train with --num-shared-layers 0")
             start |= {f"layers.{own}.{name}": weight for name, weight in lent.items()}
@@ -56,7 +57,7 @@ class Student(nn.Module):
         self.model.embed_tokens.weight.requires_grad_(False)
         for layer in self._layers[: self.num_shared_layers]:
             layer.requires_grad_(False)
-        self.register_buffer("head_VH", weights[_HEAD][target_ids].float(), persistent=False)
+        self.register_buffer("head_VH", weights[HEAD][target_ids].float(), persistent=False)
 
     def forward(self, token_ids_BL: Tensor, rows_R: Tensor) -> Tensor:
         """Logits over the head's columns at the given flat positions, f32 [R, V]."""
@@ -73,10 +74,6 @@ class Student(nn.Module):
         hidden_RH = hidden_BLH.flatten(0, 1)[rows_R]
         return nn.functional.linear(hidden_RH, cast(Tensor, self.head_VH).to(hidden_RH.dtype)).float()
 
-    def trained(self) -> dict[str, Tensor]:
-        """Trained tensors by checkpoint name."""
-        return {f"model.{n}": p.detach() for n, p in self.model.named_parameters() if p.requires_grad}
-
     @property
     def _layers(self) -> list[nn.Module]:
         return list(self.model.layers)
@@ -89,8 +86,8 @@ class Student(nn.Module):
         return hidden_BLH
 
 
-def _layer(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
-    """The target's layer, by name within it."""
+def layer_weights(weights: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
+    """A layer of a checkpoint, by name within it."""
     prefix = f"model.layers.{index}."
     return {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
 
@@ -131,24 +128,3 @@ def student_config(target: PretrainedConfig, num_layers: int) -> LlamaConfig:
     config = LlamaConfig(**fields, num_hidden_layers=num_layers, tie_word_embeddings=False)
     config.architectures = ["LlamaForCausalLM"]
     return config
-
-
-def lumped_divergence(logits_RV: Tensor, label_ids_RC: Tensor, label_probs_RC: Tensor, column_of: Tensor) -> Tensor:
-    """Cross-entropy of the target's likeliest tokens, one by one, and of all others taken together; mean over rows.
-
-    Tokens outside the head count as "others", where the student can put no more than the rest of its own mass.
-
-    Args:
-        logits_RV: the student's, over the head's columns.
-        label_ids_RC: the target's likeliest tokens.
-        label_probs_RC: their probabilities.
-        column_of: column of a token id, -1 outside the head, int64 [vocabulary].
-    """
-    columns_RC = column_of[label_ids_RC]
-    inside_RC = columns_RC >= 0
-    probs_RC = label_probs_RC * inside_RC
-    logs_RC = logits_RV.log_softmax(-1).gather(1, columns_RC.clamp(min=0))
-    own_R = (logs_RC.exp() * inside_RC).sum(1)
-    rest_R = 1.0 - probs_RC.sum(1)
-    loss_R = -(probs_RC * logs_RC).sum(1) - rest_R.clamp(min=0.0) * (1.0 - own_R).clamp(min=1e-4).log()
-    return loss_R.mean()

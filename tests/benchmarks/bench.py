@@ -39,6 +39,7 @@ BENCHMARKS = (
     "domain_accuracy",
     "entropy_study",
     "telemetry_cost",
+    "structured_output",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""
 

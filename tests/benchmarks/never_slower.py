@@ -15,11 +15,11 @@ from statistics import median
 from autoscaling.report import line_chart
 from cluster.config import BUNDLED, DraftConfig
 from cluster.engine.budget import DraftCost
+from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.collect import Drafting
 from cluster.engine.drafters.draft_build import build_draft_model
 from cluster.engine.drafters.draft_model import DraftModelDrafter
 from cluster.engine.drafters.draft_source import load_draft_model
-from cluster.engine.drafters.fallback import FallbackDrafter
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
@@ -144,7 +144,7 @@ class Bench:
                 pass_cost=TableCost(self._passes) if name == AUTO else None,
             )
             lookup = NgramDrafter(max_draft_tokens=num_tokens)
-            engine.use_drafter(FallbackDrafter(lookup, local, promise=local.promise))
+            engine.use_drafter(BestDraft((lookup, None), (local, local.promise)))
         setting = _Setting(engine._drafting, engine._draft_cost)
         engine.config = config
         return setting

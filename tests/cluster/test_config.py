@@ -17,6 +17,8 @@ def test_the_defaults_of_the_draft_model_are_allowed() -> None:
     ("values", "expected"),
     [
         ({"model": " "}, "a folder"),
+        ({"heads": ("/some/head", " ")}, "each once"),
+        ({"heads": ("mtp", "mtp")}, "each once"),
         ({"num_speculative_tokens": 0}, "from 1 to 64"),
         ({"num_speculative_tokens": 65}, "from 1 to 64"),
         ({"max_fan_out": 0}, "from 1 to 64"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
+from cluster.grammar.limits import GrammarLimits
 from deployments.auth import KeyRing
 from deployments.client import LocalClient
 from deployments.routes import build_http_app
@@ -34,6 +35,7 @@ def _serve(
     settings: GatewaySettings | None = None,
     keys: KeyRing | None = None,
     tokenizer: ByteTokenizer | None = None,
+    grammar: GrammarLimits | None = None,
 ) -> AbstractAsyncContextManager[Server]:
     @asynccontextmanager
     async def run() -> AsyncIterator[Server]:
@@ -48,6 +50,7 @@ def _serve(
             # A lone verifier in this process does not come back.
             settings=settings or GatewaySettings(max_resumes=0),
             keys=keys or KeyRing(),
+            grammar=grammar,
         )
         app = build_http_app(service)
         transport = httpx.ASGITransport(app=app)
@@ -55,7 +58,7 @@ def _serve(
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
                 yield Server(http=http, engine=fake, core=core, service=service, app=app)
         finally:
-            service.renderer.close()
+            service.shaper.close()
             await core.stop()
 
     return run()

@@ -3,10 +3,16 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers import decoders, models, pre_tokenizers
 
 from cluster.clock import Clock, MonotonicClock
 from cluster.engine.step_time import StepTimes
 from cluster.errors import ConfigError, InvalidRequestError
+from cluster.grammar.compiler import GrammarCompiler
+from cluster.grammar.matcher import GrammarMatcher
 from cluster.types import (
     DomainWork,
     FinishReason,
@@ -18,6 +24,7 @@ from cluster.types import (
     StepStats,
     TokenLogprobs,
 )
+from deployments import codec
 
 SCRIPT = "The quick brown fox jumps over the lazy dog. "
 EOS_ID = 256
@@ -28,6 +35,7 @@ class ByteTokenizer:
 
     chat_template: object = "bytes"
     all_special_ids = (EOS_ID,)
+    eos_token_id = EOS_ID
 
     def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: object) -> object:
         text = "".join(f"<{turn['role']}>{turn['content']}" for turn in conversation)
@@ -42,9 +50,22 @@ class ByteTokenizer:
     def convert_ids_to_tokens(self, ids: int) -> str | None:
         return f"<0x{ids:02X}>" if ids < 256 else "<eos>"
 
+    @property
+    def backend_tokenizer(self) -> RawTokenizer:
+        """The same vocabulary, for grammars to be compiled for."""
+        return _raw_tokenizer()
+
+
+@cache
+def _raw_tokenizer() -> RawTokenizer:
+    raw = RawTokenizer(models.BPE(vocab=dict(codec._byte_level_table()), merges=[]))
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    raw.add_special_tokens(["<eos>"])
+    return raw
+
 
 class FakeEngine:
-    """Emits `SCRIPT` over and over, `tokens_per_step` tokens a round for each running choice."""
+    """Emits a script over and over, or once, `tokens_per_step` tokens a round for each running choice."""
 
     model_id = "fake/bytes"
     max_model_len = 512
@@ -61,7 +82,10 @@ class FakeEngine:
         step_s: float = 0.0,
         clock: Clock | None = None,
         crash_at_step: int | None = None,
+        script: str = SCRIPT,
+        ends: bool = False,
     ) -> None:
+        self.script, self.ends = script, ends
         self.tokens_per_step, self.max_num_seqs, self.step_s = tokens_per_step, max_num_seqs, step_s
         self.clock = clock or MonotonicClock()
         self.crash_at_step = crash_at_step
@@ -74,12 +98,14 @@ class FakeEngine:
         self.roles: list[tuple[Role, int, int]] = []
         self.kv_tax_tokens = 64
         self.step_times: StepTimes | None = None
+        self.grammars = GrammarCompiler(ByteTokenizer(), self.vocab_size, frozenset([EOS_ID]))
 
     @property
     def has_work(self) -> bool:
         return bool(self.requests or self.aborted)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request, grammar: GrammarMatcher | None = None) -> None:
+        assert (grammar is not None) == bool(request.grammar)
         if request.sampling.bad_words:
             raise InvalidRequestError("no bad words here", param="bad_words")
         self.seen.append(request)
@@ -137,9 +163,11 @@ class FakeEngine:
         if request.deadline_s is not None and self.clock.now_s() >= request.deadline_s:
             return replace(base, finish_reason=FinishReason.DEADLINE, num_output_tokens=self.lengths[name])
         begin = self.lengths[name]
-        end = min(begin + self.tokens_per_step, sampling.max_tokens)
+        most = min(sampling.max_tokens, len(self.script)) if self.ends else sampling.max_tokens
+        end = min(begin + self.tokens_per_step, most)
         self.lengths[name] = end
-        text = "".join(SCRIPT[i % len(SCRIPT)] for i in range(begin, end))
+        text = "".join(self.script[i % len(self.script)] for i in range(begin, end))
+        reason = FinishReason.LENGTH if end == sampling.max_tokens else FinishReason.STOP
         token_ids = tuple(text.encode())
         return replace(
             base,
@@ -149,9 +177,9 @@ class FakeEngine:
             prompt_logprobs=_prompt_logprobs(request)
             if begin == len(request.output_token_ids) and sampling.prompt_logprobs is not None
             else None,
-            finish_reason=FinishReason.LENGTH if end == sampling.max_tokens else None,
+            finish_reason=reason if end == most else None,
             num_output_tokens=end,
-            speculation=self._stats(request, end) if end == sampling.max_tokens else None,
+            speculation=self._stats(request, end) if end == most else None,
         )
 
     def _stats(self, request: Request, length: int) -> SpeculationStats:

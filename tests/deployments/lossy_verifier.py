@@ -125,5 +125,5 @@ async def serving(
         assert fake.requests == {}
         assert core._recorder.num_in_flight == core._load.num_in_flight == core._admission.num_requests == 0
     finally:
-        service.renderer.close()
+        service.shaper.close()
         await core.stop()

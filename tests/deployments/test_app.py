@@ -53,6 +53,12 @@ def test_the_engines_own_checks_hold_here_too() -> None:
         AppArgs.model_validate({"engine": {"num_speculative_tokens": 1000}})
 
 
+def test_the_gateway_is_told_how_calls_of_tools_are_found() -> None:
+    assert bound(AppArgs(tool_call_parser="mistral"))["Gateway"].init_args[2].tool_call_parser == "mistral"
+    with pytest.raises(ValidationError, match="tool_call_parser"):
+        AppArgs.model_validate({"tool_call_parser": "guess"})
+
+
 def test_the_default_application_fits_on_two_cpus() -> None:
     args = AppArgs()
     for_drafters = args.num_drafters * args.drafter_cpus
@@ -173,6 +179,13 @@ def test_no_drafter_is_deployed_where_none_can_be_used(values: dict[str, object]
 def test_another_target_without_a_draft_model_is_served_with_prompt_lookup() -> None:
     args = AppArgs.model_validate({"engine": {"model": "/another/target"}})
     assert (args.draft_model, args.effective_drafter) == (None, "ngram")
+
+
+def test_heads_draft_where_prompt_lookup_is_off_and_not_where_all_drafting_is() -> None:
+    values = {"engine": {"drafter": "off"}, "draft": {"heads": ["/some/head", "mtp"]}}
+    args = AppArgs.model_validate(values)
+    assert (args.draft.heads, args.effective_drafter) == (("/some/head", "mtp"), "ngram")
+    assert AppArgs.model_validate(values | {"drafter": "off"}).effective_drafter == "off"
 
 
 def test_the_bundled_target_takes_the_bundled_draft_model_where_it_is_shipped(

@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from cluster.clock import ManualClock
 from cluster.telemetry.tracing import Tracing, pack_context
 from cluster.telemetry.tracing_config import TracingConfig
-from cluster.types import ChoiceRecord, FinishReason, Request, RequestOutput, Role, SamplingParams
+from cluster.types import GRAMMAR_FAILED, ChoiceRecord, FinishReason, Request, RequestOutput, Role, SamplingParams
 from deployments.choice_spans import ChoiceSpans
 
 
@@ -72,6 +72,15 @@ def test_a_choice_whose_reader_left_ends_as_aborted_and_an_end_that_follows_is_i
     (span,) = traced.ended()
     assert span.attributes is not None and span.attributes["outrider.finish_reason"] == "abort"
     assert span.status.is_unset
+
+
+@pytest.mark.parametrize(("stop_reason", "kind"), [(None, "invalid_logits"), (GRAMMAR_FAILED, "grammar_failed")])
+def test_a_choice_that_cannot_go_on_says_why(traced: Traced, stop_reason: str | None, kind: str) -> None:
+    traced.begin("a")
+    output = RequestOutput(request_id="a", finish_reason=FinishReason.ERROR, stop_reason=stop_reason)
+    traced.spans.record_outputs([output], 101.0, Role.SPECULATIVE)
+    (span,) = traced.ended()
+    assert span.attributes is not None and span.attributes["error.type"] == kind
 
 
 def test_an_error_of_the_call_ends_the_choices_that_are_in_flight(traced: Traced) -> None:

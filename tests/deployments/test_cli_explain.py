@@ -109,6 +109,9 @@ def test_a_prompt_can_come_from_a_file_and_a_demanded_form_counts(
     assert _explain(capsys, "--prompt-file", str(path))["detected"]["domain"] == "general_chat"
     found = _explain(capsys, "--prompt-file", str(path), "--response-format", "json_object", "--policy", "rules")
     assert (found["detected"]["domain"], list(found["routes"])) == ("structured_json", ["rules"])
+    for choice, domain in (("required", "structured_json"), ("auto", "general_chat")):
+        found = _explain(capsys, "--prompt-file", str(path), "--tool-choice", choice)
+        assert found["detected"]["domain"] == domain
 
 
 def test_without_a_server_nothing_is_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,3 +155,14 @@ def test_a_draft_model_that_is_not_there_is_refused_before_the_target_is_loaded(
     captured = capsys.readouterr()
     assert captured.err.strip().endswith(f"outrider: draft model {name!r}: /nothing/here is not a folder")
     assert captured.out == ""
+
+
+def test_one_source_of_drafts_can_be_checked_alone(
+    monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(monkeypatch, prompts, "--json", "--drafter", "grammar") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert list(report["scenarios"]) == ["grammar K=8, batch"]
+    assert report["num_identical"] == report["num_compared"] == 10
+    assert verify(monkeypatch, prompts, "--drafter", "draft_model") == 2
+    assert "one of all, ngram, grammar, replay" in capsys.readouterr().err

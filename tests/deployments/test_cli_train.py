@@ -1,12 +1,17 @@
+import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.training import questions
+from cluster.training.head_pipeline import _command as head_command
 from cluster.training.pipeline import DraftTraining
-from deployments import cli
-from tests.cluster.training.training_harness import save_draft, save_target, write_spec_bench
+from cluster.training.pipeline import _command as draft_command
+from cluster.training.settings import HeadSettings, TrainSettings
+from deployments import cli, cli_train
+from tests.cluster.training.training_harness import save_draft, save_target, write_shards, write_spec_bench
 
 SMALL = ("--num-generated-tokens", "500", "--num-training-tokens", "8000", "--head-tokens", "200", "--threads", "1",
          "--num-shared-layers", "1")  # fmt: skip
@@ -58,6 +63,22 @@ def test_training_ends_with_a_line_and_json_and_goes_on_after_ctrl_c(
 
 
 @pytest.mark.engine
+def test_training_a_head_ends_with_a_line_and_json(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["train", "eagle3", "--target", str(folder / "target"), "--output", str(tmp_path / "head"), "--threads", "1"]
+    argv += ["--data", str(write_shards(tmp_path / "data", 60)), "--num-training-tokens", "200", "--head-tokens", "100"]
+    assert cli.main([*argv, "--num-draft-tokens", "2", "--feature-cache-gb", "0.1"]) == 0
+    summary, result = capsys.readouterr().out.splitlines()
+    assert "tokens a round at temperature 0" in summary
+    values = json.loads(result)
+    assert len(values["held_out"]["steps"]) == 2
+    assert values["held_out"]["greedy_length"] >= 1
+    assert (tmp_path / "head" / "config.json").exists()
+    assert (tmp_path / "head" / "training" / "features.bin").exists()
+
+
+@pytest.mark.engine
 def test_measuring_prints_a_table_and_json_and_writes_the_card_when_asked(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +103,10 @@ def test_measuring_prints_a_table_and_json_and_writes_the_card_when_asked(
         (("draft-model", "--output", "out", "--num-layers", "0"), "--num-layers = 0"),
         (("draft-model", "--output", "out", "--text-file", "nowhere"), "--text-file = 'nowhere'"),
         (("draft-model", "--output", "out", "--threads", "-1"), "--threads = -1"),
+        (("eagle3", "--output", "out", "--num-draft-tokens", "0"), "--num-draft-tokens = 0"),
+        (("eagle3", "--output", "out", "--feature-cache-gb", "nan"), "--feature-cache-gb = nan"),
+        (("medusa", "--output", "out", "--learning-rate", "-1"), "--learning-rate = -1"),
+        (("mtp",), "a next-n module is a part of its target"),
         (("measure", "--limit", "0"), "--limit = 0"),
         (("measure", "--threads", "-2"), "--threads = -2"),
         (("measure", "--draft", "nowhere"), "nowhere is not a folder"),
@@ -99,6 +124,18 @@ def test_wrong_arguments_end_with_status_2_and_their_name(
     assert cli.main(["train", *argv]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "write"), [("draft-model", draft_command), ("eagle3", head_command), ("medusa", head_command)]
+)
+def test_the_command_on_a_card_is_one_that_the_command_line_takes(kind: Any, write: Any) -> None:
+    common: dict[str, Any] = {"output": Path("out"), "data": Path("data"), "seed": 3, "num_training_tokens": 77}
+    settings = TrainSettings(**common) if kind == "draft-model" else HeadSettings(kind=kind, **common)
+    parser = argparse.ArgumentParser()
+    cli_train.add_parser(parser.add_subparsers())
+    found = parser.parse_args(write(settings).split()[1:])
+    assert (found.seed, found.num_training_tokens, found.data) == (3, 77, Path("DATA"))
 
 
 def test_help_says_what_the_phases_do(capsys: pytest.CaptureFixture[str]) -> None:

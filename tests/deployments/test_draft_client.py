@@ -9,7 +9,7 @@ import pytest
 
 from cluster.clock import ManualClock
 from cluster.engine.budget import DraftCost
-from cluster.engine.drafters.fallback import FallbackDrafter
+from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.engine import Engine
 from cluster.messages import PROTOCOL_VERSION, Close, Hello, Lost, Open, Refusal, Round
@@ -208,7 +208,7 @@ FAULTS: dict[str, Callable[[], Edit]] = {
 def test_no_fault_changes_the_text_or_stops_a_round(many: dict[str, Result], fault: str, has_fallback: bool) -> None:
     setup = Setup(MANY, plain=many)
     if has_fallback:
-        setup.engine.use_drafter(FallbackDrafter(setup.client, NgramDrafter(max_draft_tokens=4)))
+        setup.engine.use_drafter(BestDraft((setup.client, None), (NgramDrafter(max_draft_tokens=4), None)))
     setup.drafter.edit = FAULTS[fault]()
     setup.serve()
     assert not any(channel.num_waits for channel in setup.drafter.channels)
@@ -540,7 +540,7 @@ def test_a_request_without_speculation_is_never_told_to_the_drafter(
 
 def test_a_request_that_names_one_of_two_drafters_is_served_by_that_one(few: dict[str, Result]) -> None:
     setup = Setup(FEW, plain=few)
-    setup.engine.use_drafter(FallbackDrafter(setup.client, NgramDrafter(max_draft_tokens=4)))
+    setup.engine.use_drafter(BestDraft((setup.client, None), (NgramDrafter(max_draft_tokens=4), None)))
     setup.serve([replace(item, speculation=SpeculationParams(drafter="ngram")) for item in FEW])
     assert {type(message) for message in setup.drafter.log} <= {Hello}
     setup.results.clear()

@@ -11,14 +11,15 @@ import pytest
 
 from cluster.config import DraftConfig, EngineConfig
 from cluster.engine.engine import Engine
-from cluster.engine.memory_plan import DraftMemory
+from cluster.engine.memory_plan import DraftMemory, MemoryPlan
 from cluster.engine.startup import available_threads
 from cluster.errors import LoadError
-from cluster.types import Request, Role, SamplingParams, StepStats
+from cluster.types import Request, Role, SamplingParams, SpeculationParams, StepStats
 from deployments import engine_build
 from deployments.engine_build import BuiltEngine, build_engine, expected_rates
-from deployments.layout import Layout, Measurements, NodeShare
+from deployments.layout import DrafterMode, Layout, Measurements, NodeShare
 from deployments.verifier_config import RoleSeats, VerifierConfig
+from tests.cluster.engine.drafters.head_harness import save_specforge
 
 pytestmark = pytest.mark.engine
 
@@ -39,9 +40,10 @@ def build(config: VerifierConfig, **changes: Any) -> BuiltEngine:
     return build_engine(replace(config, **changes), NodeShare(node_id="n", num_drafters=1), name="v")
 
 
-def generate(engine: Engine, temperature: float) -> tuple[tuple[int, ...], list[StepStats]]:
+def generate(engine: Engine, temperature: float, drafter: str | None = None) -> tuple[tuple[int, ...], list[StepStats]]:
     sampling = SamplingParams(max_tokens=40, seed=7, temperature=temperature, ignore_eos=True)
-    engine.add(Request(request_id="r", prompt_token_ids=PROMPT, sampling=sampling))
+    speculation = SpeculationParams(drafter=drafter)
+    engine.add(Request(request_id="r", prompt_token_ids=PROMPT, sampling=sampling, speculation=speculation))
     token_ids: tuple[int, ...] = ()
     rounds = []
     while engine.has_work:
@@ -74,6 +76,32 @@ def test_the_local_draft_model_drafts_and_its_drafts_are_accepted(config: Verifi
     assert {source.source for source in sources} == {"draft_model"}
     assert sum(source.num_accepted_tokens for source in sources) > 0
     built.engine.close()
+
+
+@pytest.mark.parametrize("kind", ["ngram", "local", "actor", "off"])
+def test_heads_draft_beside_whatever_drafts_and_off_turns_them_off_too(
+    config: VerifierConfig, tmp_path: Path, kind: DrafterMode
+) -> None:
+    draft = replace(config.draft, heads=(str(save_specforge(tmp_path / "head")),))
+    engine = replace(config.engine, drafter="off", draft_budget="fixed")
+    built = build(config, drafter=kind, draft=draft, engine=engine)
+    text, rounds = generate(built.engine, 0.8, drafter=None if kind == "off" else "eagle3")
+    drafted = {source.source for stats in rounds for source in stats.draft_sources}
+    assert drafted == (set() if kind == "off" else {"eagle3"})
+    built.engine.close()
+    plain = build(config, drafter="off")
+    assert generate(plain.engine, 0.8)[0] == text
+    plain.engine.close()
+
+
+def test_a_measured_budget_knows_what_a_heads_steps_cost(config: VerifierConfig, tmp_path: Path) -> None:
+    draft = replace(config.draft, heads=(str(save_specforge(tmp_path / "head")),))
+    built = build(config, drafter="ngram", draft=draft)
+    text, _ = generate(built.engine, 0.0)
+    built.engine.close()
+    plain = build(config, drafter="off")
+    assert generate(plain.engine, 0.0)[0] == text
+    plain.engine.close()
 
 
 def test_actors_are_reached_through_a_client_that_waits_for_nobody(config: VerifierConfig) -> None:
@@ -167,6 +195,35 @@ def test_d3_a_local_draft_model_is_part_of_the_memory_plan(
     assert planned == [memory, memory, None, None]
 
 
+def test_heads_are_part_of_the_memory_plan(
+    config: VerifierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_parts(_: EngineConfig, __: object, *, max_plain_seqs: int, heads_bytes: int) -> None:
+        planned.append(heads_bytes)
+        raise InterruptedError
+
+    planned: list[int] = []
+    monkeypatch.setattr(engine_build, "load_parts", load_parts)
+    folder = save_specforge(tmp_path / "head")
+    with_heads = replace(config.draft, heads=(str(folder),))
+    for kind, draft in (("ngram", with_heads), ("off", with_heads), ("ngram", config.draft)):
+        with pytest.raises(InterruptedError):
+            build(config, drafter=kind, draft=draft)
+    assert planned[0] > (folder / "model.safetensors").stat().st_size
+    assert planned[1:] == [0, 0]
+    plan = MemoryPlan(
+        weights_bytes=0,
+        kv_token_bytes=1,
+        kv_cache_tokens=1,
+        lookahead_tokens=0,
+        workspace_bytes=0,
+        available_bytes=3 << 20,
+        heads_bytes=7 << 20,
+    )
+    assert plan.total_bytes == (7 << 20) + 1
+    assert "draft heads" in plan.table()
+
+
 SEATS = RoleSeats(speculative=2, batch=16)
 
 
@@ -202,7 +259,7 @@ def test_the_memory_plan_counts_the_larger_role(config: VerifierConfig, monkeypa
     class PlannedError(Exception):
         pass
 
-    def load_parts(engine: EngineConfig, _: object, *, max_plain_seqs: int) -> None:
+    def load_parts(engine: EngineConfig, _: object, *, max_plain_seqs: int, **_others: object) -> None:
         seen.append((engine.max_num_seqs, max_plain_seqs))
         raise PlannedError
 

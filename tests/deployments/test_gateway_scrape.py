@@ -27,7 +27,7 @@ async def test_a_scrape_holds_the_other_gateways_figures_once_beside_its_own(ser
             service.drain.begin(10, refuse=False)
             families = list(text_string_to_metric_families(merge_texts(await service.scrapes())))
         finally:
-            service.renderer.close()
+            service.shaper.close()
     assert len(families) == len({family.name for family in families})
     (draining,) = [family for family in families if family.name == "outrider_gateway_draining"]
     assert {sample.labels["gateway"]: sample.value for sample in draining.samples} == {"0": 0.0, "b": 1.0}

@@ -12,6 +12,7 @@ from deployments.prepare import Caller, Job, Preparer, derive_seed
 from deployments.routing import Routed, Router
 from deployments.schema import parse_body
 from deployments.schema_openai import ChatCompletionRequest, CompletionRequest
+from deployments.shaping import Shaped
 from deployments.wire import EngineCard
 from tests.deployments.fake_engine import ByteTokenizer
 
@@ -36,7 +37,7 @@ async def _completion(**fields: object) -> Job:
 
 def _chat(**fields: object) -> Job:
     body = parse_body(ChatCompletionRequest, {"messages": [{"role": "user", "content": "a"}]} | fields, strict=True)
-    return _preparer().chat(body, [1, 2, 3], Router("learned", 100).chat(body, 3, 0), CALLER)
+    return _preparer().chat(body, Shaped(prompt_ids=[1, 2, 3]), Router("learned", 100).chat(body, 3, 0), CALLER)
 
 
 def test_seed_derivation_is_the_documented_hash() -> None:

@@ -73,7 +73,7 @@ async def traced(
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             yield Traced(http, [gateway, verifier], core, receiver)
     finally:
-        service.renderer.close()
+        service.shaper.close()
         await core.stop()
         gateway.stop()
         verifier.stop()

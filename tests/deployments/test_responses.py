@@ -1,7 +1,7 @@
 import pytest
 
 from cluster.errors import RequestError
-from cluster.types import FinishReason, RequestOutput, SpeculationStats
+from cluster.types import GRAMMAR_FAILED, FinishReason, RequestOutput, SpeculationStats
 from deployments.responses import Choice, speculative_decoding
 from deployments.wire import delta
 from tests.deployments.conftest import Serve
@@ -62,6 +62,13 @@ def test_the_histogram_is_padded_to_the_limit_in_force() -> None:
     payload = speculative_decoding(stats, 7)
     assert payload["acceptance_histogram"] == [1, 1, 1, 0, 0, 0, 0, 0]
     assert read_as_aiperf({"metrics": {"speculative_decoding": payload}}) == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_form_that_cannot_be_followed_any_further_is_the_requests_fault() -> None:
+    output = RequestOutput(request_id="r", finish_reason=FinishReason.ERROR, stop_reason=GRAMMAR_FAILED)
+    with pytest.raises(RequestError) as caught:
+        Choice(0).add(delta(0, [output]))
+    assert (caught.value.status, caught.value.code) == (400, GRAMMAR_FAILED)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,23 @@ def test_a_conversation_is_judged_by_its_last_user_message_and_the_system_prompt
     assert _chat([story], domain="rag_summary").domain is Domain.RAG_SUMMARY
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_json"),
+    [
+        ({"response_format": {"type": "json_object"}}, True),
+        ({"structured_outputs": {"json": {}}}, True),
+        ({"structured_outputs": {"regex": "a"}}, False),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"}, True),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, False),
+    ],
+)
+def test_an_answer_that_must_be_json_is_of_that_domain(fields: dict[str, object], is_json: bool) -> None:
+    hello = [{"role": "user", "content": "Hello, how are you?"}]
+    assert (_chat(hello, **fields).domain is Domain.STRUCTURED_JSON) is is_json
+    if "tools" not in fields:
+        assert (_completion(_router(), "Hello, how are you?", **fields).domain is Domain.STRUCTURED_JSON) is is_json
+
+
 def test_the_snapshot_carries_what_this_gateway_knows_itself() -> None:
     router = _router(pools=POOLS)
     router.acceptance.add(1, 4)

@@ -8,6 +8,7 @@ from deployments.schema_openai import ChatCompletionRequest, CompletionRequest, 
 from deployments.schema_seed import SeedRequest
 
 MESSAGES = [{"role": "user", "content": "hi"}]
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def _chat(*, strict: bool = False, **fields: Any) -> ChatCompletionRequest:
@@ -29,16 +30,13 @@ def test_unknown_fields_are_ignored_but_refused_in_strict_mode() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tools", [{"type": "function"}]),
-        ("tool_choice", "auto"),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {}}),
-        ("structured_outputs", {"regex": "a"}),
         ("guided_json", {"type": "object"}),
+        ("regex", "a"),
         ("chat_template", "{{ 1 }}"),
         ("prompt_embeds", "AAAA"),
         ("logits_processors", ["x"]),
         ("functions", [{}]),
+        ("function_call", "auto"),
     ],
 )
 def test_features_we_lack_are_refused_with_a_reason(field: str, value: Any) -> None:
@@ -99,12 +97,69 @@ def test_defaults_that_clients_send_for_features_we_lack_are_fine(fields: dict[s
         ("messages", [{"role": "tool", "content": "x"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]),
         ("messages", [{"role": "user"}]),
+        ("messages", [{"role": "assistant", "content": None, "tool_calls": []}]),
+        ("messages", [{"role": "user", "content": "x", "tool_calls": [CALL]}]),
+        ("messages", [{"role": "user", "content": "x", "tool_call_id": "c"}]),
+        ("messages", [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}]),
+        ("response_format", "json_object"),
+        ("response_format", {"type": "json_schema"}),
+        ("response_format", {"type": "json_object", "json_schema": {"name": "x"}}),
+        ("response_format", {"type": "json_schema", "json_schema": {"schema": {}}}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": [1]}}),
+        ("response_format", {"type": "grammar"}),
+        ("structured_outputs", {}),
+        ("structured_outputs", {"json_object": False}),
+        ("structured_outputs", {"regex": "a", "choice": ["a"]}),
+        ("structured_outputs", {"choice": []}),
+        ("structured_outputs", {"regex": ""}),
+        ("structured_outputs", {"structural_tag": "x"}),
+        ("tools", [{"type": "function"}]),
+        ("tools", [{"type": "custom", "function": {"name": "f"}}]),
+        ("tools", [{"type": "function", "function": {"name": "a b"}}]),
+        ("tools", [{"type": "function", "function": {"name": "f", "parameters": []}}]),
+        ("tool_choice", "any"),
+        ("tool_choice", {"type": "function"}),
     ],
 )
 def test_values_out_of_range_are_refused_and_name_the_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         _chat(**{field: value})
     assert (caught.value.param or "").startswith(field) or field in caught.value.message
+
+
+def test_one_demand_for_a_form_excludes_the_other_except_plain_text() -> None:
+    regex = {"regex": "a"}
+    with pytest.raises(InvalidRequestError, match="exclude each other"):
+        _chat(response_format={"type": "json_object"}, structured_outputs=regex)
+    assert _chat(response_format={"type": "text"}, structured_outputs=regex).answer_field == "structured_outputs"
+    assert _chat(response_format={"type": "text"}).answer_field is None
+    assert _completion(response_format={"type": "json_object"}).answer_field == "response_format"
+
+
+@pytest.mark.parametrize(
+    ("fields", "form"),
+    [
+        ({}, None),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, "json_object"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "json_schema"),
+        ({"structured_outputs": {"json": {}}}, "json_schema"),
+        ({"structured_outputs": {"json_object": True}}, "json_object"),
+        ({"structured_outputs": {"regex": "a"}}, None),
+    ],
+)
+def test_demands_for_json_are_told_apart_from_others(fields: dict[str, Any], form: str | None) -> None:
+    assert _completion(**fields).json_form == form
+
+
+def test_an_assistant_that_called_tools_may_say_nothing_and_a_tool_answers_by_id() -> None:
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "5", "tool_call_id": "c"},
+    ]
+    first, second = _chat(messages=messages).messages
+    assert (first.text, first.num_chars, second.text) == ("", 2, "5")
 
 
 def test_content_may_be_text_parts() -> None:

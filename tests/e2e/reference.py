@@ -64,5 +64,5 @@ async def _serving(config: EngineConfig) -> AsyncIterator[httpx.AsyncClient]:
         async with httpx.AsyncClient(transport=transport, base_url="http://reference", timeout=None) as http:
             yield http
     finally:
-        service.renderer.close()
+        service.shaper.close()
         await core.stop()

@@ -9,17 +9,21 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel, Field
 
 from tests.e2e.conftest import KEY, Outrider, marked_processes, start_outrider, stop_for_sure, wait_for_zero
 
 pytestmark = pytest.mark.e2e
 
 COPY_PROMPT = "one two three four five six seven eight " * 6
+ASK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is new?"}]
 GAUGES = (
     "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "outrider_queued_requests",
     "outrider_queued_tokens", "outrider_http_active_requests",
@@ -78,6 +82,67 @@ def test_logprobs_have_one_entry_per_token_with_and_without_speculation(client: 
     on, off = logprobs("on"), logprobs("off")
     assert len(on) == len(off) == 30
     assert on == pytest.approx(off, abs=1e-3)
+
+
+class Part(BaseModel):
+    is_new: bool
+
+
+class Report(BaseModel):
+    """What the tiny model is asked for: short, since it chooses at random."""
+
+    colour: Literal["red", "green", "blue"]
+    parts: list[Part] = Field(min_length=1, max_length=2)
+
+
+def test_the_clients_helper_parses_an_answer_that_must_fit_a_schema_whatever_speculation_does(
+    client: openai.OpenAI,
+) -> None:
+    def parsed(mode: str) -> list[Report | None]:
+        answer = client.chat.completions.parse(
+            model="tiny", messages=ASK, response_format=Report, n=3, seed=5, max_tokens=120,
+            extra_body={"speculation": {"mode": mode}},
+        )  # fmt: skip
+        assert {choice.finish_reason for choice in answer.choices} == {"stop"}
+        return [choice.message.parsed for choice in answer.choices]
+
+    reports = parsed("on")
+    assert all(isinstance(report, Report) for report in reports)
+    assert parsed("off") == reports
+
+
+def test_tools_that_must_be_called_are_called_and_streamed_as_they_are_whole(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {
+        "model": "tiny", "messages": ASK, "tools": [openai.pydantic_function_tool(Report, name="report")],
+        "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200, "seed": 7,
+    }  # fmt: skip
+    (whole,) = client.chat.completions.parse(**fields).choices
+    with client.chat.completions.stream(**fields) as stream:
+        (streamed,) = stream.get_final_completion().choices
+    assert whole.finish_reason == streamed.finish_reason == "tool_calls"
+    assert whole.message.content is None
+    assert whole.message.tool_calls
+    assert streamed.message.tool_calls
+    (call,), (again,) = whole.message.tool_calls, streamed.message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Report)
+    assert (again.function.name, again.function.arguments) == ("report", call.function.arguments)
+
+
+@pytest.mark.parametrize(
+    ("wish", "pattern"),
+    [
+        ({"regex": "[ab]{3,9}!"}, "[ab]{3,9}!"),
+        ({"choice": ["yes", "no"]}, "yes|no"),
+        ({"grammar": 'root ::= "x" [0-9] "."'}, r"x[0-9]\."),
+    ],
+)
+def test_vllms_structured_outputs_hold(client: openai.OpenAI, wish: dict[str, object], pattern: str) -> None:
+    answer = client.completions.create(
+        model="tiny", prompt="a", max_tokens=40, extra_body={"structured_outputs": wish}, n=4, seed=1
+    )
+    for choice in answer.choices:
+        assert choice.finish_reason == "stop"
+        assert re.fullmatch(pattern, choice.text)
 
 
 def test_without_a_key_everything_but_health_is_401(outrider: Outrider) -> None:

@@ -12,9 +12,9 @@ from cluster.clock import Clock
 from cluster.engine.acceptance_model import AcceptanceModel
 from cluster.engine.budget import Floats, RoundLoad, padded
 from cluster.engine.draft_budget import DraftBudget, DraftLimit, StaticLimits
-from cluster.engine.drafters.base import Draft, Drafter, Wanted
-from cluster.engine.drafters.fallback import FallbackDrafter
-from cluster.engine.drafters.guard import GuardedDrafter
+from cluster.engine.drafters.base import Draft, Drafter, Features, Wanted
+from cluster.engine.drafters.best_draft import BestDraft
+from cluster.engine.drafters.grammar import MAX_FORCED_TOKENS
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.types import SpeculationMode
@@ -85,9 +85,9 @@ class Drafting:
     def __init__(
         self, drafter: Drafter | None, limits: DraftLimits, clock: Clock, budget: DraftBudget | None = None
     ) -> None:
-        self._drafter: GuardedDrafter | FallbackDrafter | None = None
+        self._drafter: BestDraft | None = None
         if drafter is not None:
-            self._drafter = drafter if isinstance(drafter, FallbackDrafter) else GuardedDrafter(drafter)
+            self._drafter = drafter if isinstance(drafter, BestDraft) else BestDraft((drafter, None))
         self._limits, self._clock, self._budget = limits, clock, budget
         self.acceptance = AcceptanceModel()
         self._drafts: dict[str, Draft] = {}
@@ -100,6 +100,11 @@ class Drafting:
     def names(self) -> tuple[str, ...]:
         """What a request may name as its drafter."""
         return (DRAFTER_OFF,) if self._drafter is None else (DRAFTER_OFF, *self._drafter.names)
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Whose hidden states the drafters read, strictly rising; mostly none."""
+        return () if self._drafter is None else tuple(sorted(set(self._drafter.feature_layers)))
 
     def take_failures(self) -> int:
         """Errors of the drafter since the last call."""
@@ -160,7 +165,7 @@ class Drafting:
     def _wanted(self, sequences: Seq[Sequence]) -> list[Wanted]:
         static, longest = self._limits.static, self._limits.num_speculative_tokens
         lengths = ((s, max_draft_tokens(s, longest)) for s in sequences)
-        wanted = [Wanted(sequence=sequence, max_tokens=length) for sequence, length in lengths if length > 0]
+        wanted = [_want(sequence, length) for sequence, length in lengths if length > 0]
         if static.max_sequences and len(sequences) > static.max_sequences:
             self.num_limited[DraftLimit.BATCH] += len(wanted)
             return []
@@ -187,8 +192,8 @@ class Drafting:
         draft = offered.get(want.sequence.request_id)
         if draft is None:
             return None
-        token_ids = _valid_part(draft.token_ids[: want.max_tokens], self._limits.vocab_size)
-        return _shortened(draft, token_ids) if token_ids else None
+        token_ids = _valid_part(draft.token_ids[: want.limit(draft)], self._limits.vocab_size)
+        return draft.first(len(token_ids)) if token_ids else None
 
     def _cut(self, drafts: list[tuple[Wanted, Draft]], load: RoundLoad) -> dict[str, Draft]:
         """The drafts by request id, as long as they pay; those without confidences are not judged."""
@@ -208,7 +213,7 @@ class Drafting:
             if length == 0:
                 del kept[request_id]
             elif length < len(draft.token_ids):
-                kept[request_id] = _shortened(draft, draft.token_ids[:length])
+                kept[request_id] = draft.first(length)
         return kept
 
     def _survival(self, drafts: Seq[Draft]) -> Floats:
@@ -223,6 +228,11 @@ class Drafting:
         if self._drafter is not None:
             self._drafter.begin_round(items)
 
+    def take_features(self, items: Seq[ScheduledSequence], features: Features) -> None:
+        """The forward pass of `items` is over and left these hidden states."""
+        if self._drafter is not None:
+            self._drafter.take_features(items, features)
+
     def observe(self, item: ScheduledSequence, num_accepted: int) -> str:
         """Report the verdict on an item's draft, its tokens committed; returns the draft's source."""
         request_id, num_drafted = item.sequence.request_id, len(item.draft_token_ids)
@@ -230,7 +240,8 @@ class Drafting:
         if proposed is None:  # It was made by hand, past `propose`.
             return ""
         if self._drafter is not None:
-            self._drafter.observe(item.sequence, _shortened(proposed, item.draft_token_ids), num_accepted)
+            verified = replace(proposed.first(num_drafted), token_ids=item.draft_token_ids)
+            self._drafter.observe(item.sequence, verified, num_accepted)
         if proposed.confidences:
             self._num_verdicts += 1
             self.acceptance.observe(proposed.source, proposed.confidences, num_drafted, num_accepted)
@@ -266,11 +277,13 @@ def max_draft_tokens(sequence: Sequence, limit: int) -> int:
     return min(limit, request.sampling.max_tokens - sequence.num_output_tokens - 1)
 
 
-def _shortened(draft: Draft, token_ids: tuple[int, ...]) -> Draft:
-    """A draft that ends earlier."""
-    if token_ids == draft.token_ids:
-        return draft
-    return replace(draft, token_ids=token_ids, confidences=draft.confidences[: len(token_ids)])
+def _want(sequence: Sequence, max_tokens: int) -> Wanted:
+    """A sequence that can use so long a draft; what its grammar forces may go on longer, unless the client says no."""
+    if sequence.grammar is None or sequence.request.speculation.num_speculative_tokens is not None:
+        return Wanted(sequence=sequence, max_tokens=max_tokens)
+    return Wanted(
+        sequence=sequence, max_tokens=max_tokens, max_forced_tokens=max_draft_tokens(sequence, MAX_FORCED_TOKENS)
+    )
 
 
 def _valid_part(draft: tuple[int, ...], vocab_size: int) -> tuple[int, ...]:

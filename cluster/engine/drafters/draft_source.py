@@ -166,12 +166,12 @@ def _check_about(path: Path, about: dict[str, Any], target: ModelSource, tokeniz
 
 def _load_sharing(path: Path, about: Mapping[str, Any], target: ModelSource, dtype: torch.dtype) -> DraftWeights:
     config = load_config(ModelSource(folder=path, model_id=path.name))
-    own = _read(path, dtype)
+    own = read_tensors(path, dtype)
     ids = own.pop(_TARGET_IDS, None)
     target_ids = None if ids is None else _check_target_ids(path, ids, config.vocab_size)
     layers = _shared_layers(path, about, config.num_hidden_layers)
     borrows = layers or "target" in (about["embeddings"], about["head"])
-    lent = _read(target.folder, dtype, (_EMBEDDING, _HEAD, *layers)) if borrows else {}
+    lent = read_tensors(target.folder, dtype, (_EMBEDDING, _HEAD, *layers)) if borrows else {}
     num_columns = config.vocab_size if target_ids is None else len(target_ids)
     owner = lent if about["embeddings"] == "target" else own
     embedding = _matrix(owner, (_EMBEDDING,), config, {config.vocab_size}, path)
@@ -215,7 +215,7 @@ def _check_target_ids(path: Path, ids: Tensor, vocab_size: int) -> Int32:
     return target_ids
 
 
-def _read(folder: Path, dtype: torch.dtype, beginnings: tuple[str, ...] = ("",)) -> dict[str, Tensor]:
+def read_tensors(folder: Path, dtype: torch.dtype, beginnings: tuple[str, ...] = ("",)) -> dict[str, Tensor]:
     """Tensors of a checkpoint whose names begin so, the floating-point ones in `dtype`."""
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from typing import TypeVar
 
-from cluster.engine.drafters.base import Draft, Drafter, Wanted
+from cluster.engine.drafters.base import Draft, Drafter, FeatureDrafter, Features, Wanted
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 
@@ -26,11 +26,14 @@ class GuardedDrafter:
     Attributes:
         name: the drafter's.
         names: the drafter's name alone; what requests may ask for.
+        feature_layers: whose hidden states the drafter reads; most read none.
         num_failures: errors so far, by the name of the method that raised.
     """
 
     def __init__(self, drafter: Drafter) -> None:
         self.name, self.names = drafter.name, (drafter.name,)
+        self._reader = drafter if isinstance(drafter, FeatureDrafter) else None
+        self.feature_layers: tuple[int, ...] = () if self._reader is None else self._reader.feature_layers
         self.num_failures: Counter[str] = Counter()
         self._drafter = drafter
         self._logged: set[tuple[str, type[Exception]]] = set()
@@ -57,6 +60,11 @@ class GuardedDrafter:
         if self._num_good_rounds >= self._pause_rounds:
             self._pause_rounds = FIRST_PAUSE_ROUNDS
         self._call("begin_round", lambda: self._drafter.begin_round(items))
+
+    def take_features(self, items: Seq[ScheduledSequence], features: Features) -> None:
+        """Pass it on where the drafter reads any."""
+        if (reader := self._reader) is not None and not self.is_paused:
+            self._call("take_features", lambda: reader.take_features(items, features))
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Pass it on."""

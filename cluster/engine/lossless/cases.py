@@ -4,13 +4,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cluster.grammar.limits import GrammarLimits
+from cluster.grammar.source import json_object_grammar, json_schema_grammar, regex_grammar
 from cluster.types import Request, SamplingParams, SpeculationMode, SpeculationParams
 
 LOOKAHEADS = (1, 3, 8)
 """Values of K."""
 
-MIXED = "mixed"
-SETTINGS = ("T=0", "T=0.7", "T=1", MIXED)
+MIXED, GRAMMAR = "mixed", "grammar"
+SETTINGS = ("T=0", "T=0.7", "T=1", MIXED, GRAMMAR)
+"""What each prompt is drawn with: a temperature, one of several mixes, or one of several grammars and temperatures."""
 
 _MIXES: tuple[dict[str, Any], ...] = (
     {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
@@ -24,6 +27,24 @@ _MIXES: tuple[dict[str, Any], ...] = (
 )
 
 
+_RECORD = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 20},
+        "number": {"type": "integer", "minimum": 0, "maximum": 999},
+        "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 3},
+    },
+    "required": ["title", "number", "tags"],
+    "additionalProperties": False,
+}
+_GRAMMARS = (
+    json_schema_grammar(_RECORD, GrammarLimits()),
+    regex_grammar(r"[A-Z][a-z]{2,8} is (good|bad|both), and [a-z ]{4,40}\.", GrammarLimits()),
+    json_object_grammar(GrammarLimits()),
+)
+_TEMPERATURES = (0.0, 0.7, 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A prompt with sampling settings.
@@ -34,6 +55,7 @@ class Case:
         setting: one of `SETTINGS`.
         prompt_token_ids: the prompt.
         sampling: how it is drawn; the seed differs from case to case.
+        grammar: that the output follows; empty for none.
     """
 
     name: str
@@ -41,6 +63,7 @@ class Case:
     setting: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
+    grammar: str = ""
 
     @property
     def key(self) -> str:
@@ -52,12 +75,21 @@ def cases_of(name: str, index: int, prompt_token_ids: tuple[int, ...], max_token
     """One case for each of `SETTINGS`."""
     cases = []
     for number, setting in enumerate(SETTINGS):
-        values = _mixed(index, prompt_token_ids) if setting == MIXED else {"temperature": float(setting[2:])}
+        values, grammar = _values_of(setting, index, prompt_token_ids)
         sampling = SamplingParams(max_tokens=max_tokens, seed=index * len(SETTINGS) + number, **values)
-        cases.append(
-            Case(name=name, index=index, setting=setting, prompt_token_ids=prompt_token_ids, sampling=sampling)
-        )
+        case = Case(name=name, index=index, setting=setting, prompt_token_ids=prompt_token_ids, sampling=sampling)
+        cases.append(replace(case, grammar=grammar))
     return cases
+
+
+def _values_of(setting: str, index: int, prompt: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+    """Sampling values and grammar of a setting; grammars and temperatures meet in every pair."""
+    if setting == MIXED:
+        return _mixed(index, prompt), ""
+    if setting == GRAMMAR:
+        turn = index // len(_GRAMMARS) % len(_TEMPERATURES)
+        return {"temperature": _TEMPERATURES[turn]}, _GRAMMARS[index % len(_GRAMMARS)]
+    return {"temperature": float(setting.removeprefix("T="))}, ""
 
 
 def _mixed(index: int, prompt: tuple[int, ...]) -> dict[str, Any]:
@@ -75,8 +107,8 @@ class Scenario:
 
     Attributes:
         name: shown in reports.
-        drafts: where they come from: "none", "ngram", "replay" (the reference text with one token in eight wrong), or
-            the name of a source from outside.
+        drafts: where they come from: "none", "ngram", "grammar" (forced tokens alone), "replay" (the reference text
+            with one token in eight wrong), or the name of a source from outside.
         lookaheads: values of K, given to the requests in turn.
         max_num_seqs: requests served together; 1 serves them alone.
         has_small_pool: the KV cache holds less than half of what runs, so that sequences are preempted.
@@ -109,6 +141,7 @@ class Scenario:
             prompt_token_ids=case.prompt_token_ids,
             sampling=case.sampling,
             speculation=SpeculationParams(mode=mode, num_speculative_tokens=lookahead),
+            grammar=case.grammar,
         )
 
 
@@ -143,6 +176,7 @@ def scenarios(
     return (
         *in_batch,
         *split,
+        Scenario(name="grammar K=8, batch", drafts="grammar", lookaheads=(8,)),
         *(_lost(name) for name in with_outage if thorough),
         Scenario(name="off, batch", drafts="none"),
         Scenario(name="replay K=8, batch", drafts="replay", lookaheads=(8,)),

@@ -9,14 +9,16 @@ from dataclasses import asdict, replace
 
 from cluster.config import EngineConfig
 from cluster.engine.drafters.base import Drafter
+from cluster.engine.drafters.grammar import GrammarDrafter
 from cluster.engine.engine import Engine
-from cluster.engine.lossless.cases import REFERENCE, Case, Scenario, cases_of, scenarios
+from cluster.engine.lossless.cases import GRAMMAR, REFERENCE, Case, Scenario, cases_of, scenarios
 from cluster.engine.lossless.prompts import Prompt, encode
 from cluster.engine.lossless.report import MAX_DIFFERENCES, Count, Difference, Report, ScenarioResult
 from cluster.engine.lossless.serving import ReplayDrafter, Served, build_engine, serve
 from cluster.engine.lossless.sources import DraftSource, OutageClock
 from cluster.engine.startup import EngineParts
 from cluster.errors import ConfigError
+from cluster.grammar.compiler import GrammarCompiler
 
 # Prompts that go through everything before the next ones start: an interrupted check has compared something.
 _GROUP_SIZE = 32
@@ -34,6 +36,7 @@ class LosslessCheck:
         thorough: each K in each scenario, every scenario on every prompt.
         num_alone: otherwise, how many prompts also run alone with drafts.
         sources: further sources of drafts, by the name that their scenarios have in reports.
+        drafts: run only the scenarios with these drafts; None for all.
 
     Attributes:
         report: what was found so far; valid at any time.
@@ -53,10 +56,13 @@ class LosslessCheck:
         thorough: bool = False,
         num_alone: int = 100,
         sources: Mapping[str, DraftSource] | None = None,
+        drafts: str | None = None,
     ) -> None:
         self._parts, self._config, self._sources = parts, config, sources or {}
         with_outage = [name for name, source in self._sources.items() if source.outage is not None]
-        self._scenarios = scenarios(thorough=thorough, sources=self._sources, with_outage=with_outage)
+        every = scenarios(thorough=thorough, sources=self._sources, with_outage=with_outage)
+        self._scenarios = tuple(scenario for scenario in every if drafts in (None, scenario.drafts))
+        self._grammars: GrammarCompiler | None = None
         self._num_alone = len(prompts) if thorough else num_alone
         runner = parts.runner
         room = min(runner.max_model_len, runner.num_kv_blocks * runner.block_size) - max_tokens
@@ -99,7 +105,14 @@ class LosslessCheck:
 
     def _run_group(self, cases: Seq[Case], on_phase: Callable[[str], None], on_end: Callable[[], None]) -> None:
         on_phase(f"reference: {REFERENCE.name}")
-        engine = build_engine(self._parts, self._config, REFERENCE, num_kv_blocks=self._parts.runner.num_kv_blocks)
+        engine = build_engine(
+            self._parts,
+            self._config,
+            REFERENCE,
+            num_kv_blocks=self._parts.runner.num_kv_blocks,
+            grammars=self._grammars,
+        )
+        self._grammars = engine.grammars
         expected, _ = serve(engine, map(REFERENCE.request_of, cases), on_end)
         for scenario in self._scenarios:
             if part := self._part(scenario, cases):
@@ -116,6 +129,7 @@ class LosslessCheck:
                 scenario,
                 num_kv_blocks=self._num_kv_blocks(scenario, cases),
                 drafter=drafter,
+                grammars=self._grammars,
             )
             # Another order than the reference's, so that a request's neighbours are different prompts.
             served = self._serve(engine, scenario, random.Random(0).sample(cases, len(cases)), on_end)
@@ -130,6 +144,8 @@ class LosslessCheck:
         drafter: Drafter | None = None
         if scenario.drafts in self._sources:
             drafter = self._sources[scenario.drafts].open()
+        elif scenario.drafts == "grammar":
+            drafter = GrammarDrafter()
         elif scenario.drafts == "replay":
             texts = {key: served.token_ids for key, served in expected.items()}
             drafter = ReplayDrafter(texts, self._parts.runner.vocab_size)
@@ -147,8 +163,14 @@ class LosslessCheck:
         if outage is None:
             served, num_preempted = serve(engine, requests, on_end)
         else:
-            clock = OutageClock(outage, len(cases))
-            served, num_preempted = serve(engine, requests, on_end, clock.after_round)
+            free = {case.key for case in cases if case.setting != GRAMMAR}
+            clock = OutageClock(outage, len(free))
+            served, num_preempted = serve(
+                engine,
+                requests,
+                on_end,
+                lambda served: clock.after_round({key: each for key, each in served.items() if key in free}),
+            )
             result.num_outages += clock.is_proven
         result.num_preempted += num_preempted
         return served
@@ -163,8 +185,9 @@ class LosslessCheck:
 
     def _compare(self, scenario: Scenario, case: Case, expected: Served, actual: Served) -> None:
         result = self.report.scenarios[scenario.name]
-        result.num_draft_tokens += actual.num_draft_tokens
-        result.num_accepted_tokens += actual.num_accepted_tokens
+        if case.setting != GRAMMAR or scenario.drafts == GRAMMAR:  # Forced tokens prove nothing of other drafts.
+            result.num_draft_tokens += actual.num_draft_tokens
+            result.num_accepted_tokens += actual.num_accepted_tokens
         result.num_cached_tokens += actual.num_cached_tokens
         count = result.counts.setdefault(case.setting, Count())
         count.num_compared += 1

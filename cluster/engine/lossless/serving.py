@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from cluster.config import EngineConfig
 from cluster.engine.drafters.base import Draft, Drafter, Wanted
 from cluster.engine.engine import Engine
+from cluster.engine.features import RoundFeatures
 from cluster.engine.lossless.cases import Scenario
-from cluster.engine.model_runner import ModelRunner
+from cluster.engine.model_runner import FeatureRunner, ModelRunner
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.engine.startup import EngineParts
+from cluster.grammar.compiler import GrammarCompiler
 from cluster.types import FinishReason, Request, RequestOutput
 
 # Short chunks, so that a prompt is read over several rounds beside the decoding of others.
@@ -102,6 +104,17 @@ class _SmallPool:
         self.dtype, self.numerics, self.num_kv_blocks = runner.dtype, runner.numerics, num_kv_blocks
         self.forward = runner.forward
         self.close = runner.close
+        self._reader = runner if isinstance(runner, FeatureRunner) else None
+        if self._reader is not None:
+            self.hidden_size, self.num_layers = self._reader.hidden_size, self._reader.num_layers
+            self.capture = self._reader.capture
+
+    @property
+    def features(self) -> RoundFeatures:
+        """The runner's, where it keeps any."""
+        if self._reader is None:
+            raise AttributeError("features")
+        return self._reader.features
 
 
 def build_engine(
@@ -111,6 +124,7 @@ def build_engine(
     *,
     num_kv_blocks: int,
     drafter: Drafter | None = None,
+    grammars: GrammarCompiler | None = None,
 ) -> Engine:
     """An engine for one scenario; it shares the model with others, so only one of them may be in use.
 
@@ -120,8 +134,9 @@ def build_engine(
         scenario: how requests are served.
         num_kv_blocks: size of the KV cache.
         drafter: what drafts, if neither nobody nor the n-gram drafter does; the engine does not close it.
+        grammars: of an earlier engine of the same model: to read the vocabulary anew takes a while.
     """
-    return Engine.from_parts(
+    engine = Engine.from_parts(
         replace(
             config,
             draft_budget="fixed",  # Drafts that do not pay must be right as well.
@@ -134,6 +149,8 @@ def build_engine(
         replace(parts, runner=_SmallPool(parts.runner, num_kv_blocks)),
         drafter=drafter,
     )
+    engine.grammars = grammars or engine.grammars
+    return engine
 
 
 def serve(

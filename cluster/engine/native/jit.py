@@ -30,6 +30,7 @@ class Kernels:
 
     Attributes:
         forward: (model *, batch *, thread) -> None; one thread's share of a forward pass.
+        head_forward: (model *, head *, batch *, thread) -> None; the same for an EAGLE-3 head.
         wait: (ticket *, seen, timeout_us) -> new ticket value, or `seen` after the timeout.
         signal: (ticket *) -> None; adds one to the ticket.
     """
@@ -44,6 +45,8 @@ class Kernels:
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
         self.forward = self._function("outrider_forward", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+        pointer, int32 = ctypes.c_void_p, ctypes.c_int32
+        self.head_forward = self._function("outrider_head_forward", None, pointer, pointer, pointer, int32)
         self.wait = self._function("outrider_wait", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
         self.signal = self._function("outrider_signal", None, ctypes.c_void_p)
 

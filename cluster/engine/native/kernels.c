@@ -56,7 +56,18 @@ typedef struct {
   float *logits;                                       /* [num_logit_rows][vocab padded to PANEL] */
   int32_t *counters; /* [num_layers * PHASES + PHASES], zero at the start: next chunk of each phase */
   int32_t *barrier;  /* [2]: arrived threads, generation */
+  const int32_t *rotary_positions; /* [num_rows]: what rows are rotated by; `positions` count the entries of the KV cache */
+  const int32_t *feature_layers;   /* [num_features], rising: layers whose input is kept; num_layers is the last one's output */
+  float *features;                 /* [num_rows][num_features][hidden] */
+  int32_t num_features;
 } Batch;
+
+/* An EAGLE-3 head: a model of one layer whose attention reads [embedding, hidden state] side by side. */
+typedef struct {
+  const void *fc;           /* packed panels: feature_size to hidden */
+  const float *hidden_norm; /* [hidden] */
+  int32_t feature_size, normed_residual;
+} Head;
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
@@ -184,8 +195,8 @@ static void write_kv(const Model *model, const Layer *layer, int32_t slot, int k
 static void position_row(const Model *model, const Layer *layer, const Batch *batch, int row) {
   int dim = model->head_dim, half = dim / 2, heads = model->num_heads, kv_heads = model->num_kv_heads;
   float *qkv = batch->qkv + (int64_t)row * model->qkv_stride;
-  const float *cosine = model->rope_cos + (int64_t)batch->positions[row] * half;
-  const float *sine = model->rope_sin + (int64_t)batch->positions[row] * half;
+  const float *cosine = model->rope_cos + (int64_t)batch->rotary_positions[row] * half;
+  const float *sine = model->rope_sin + (int64_t)batch->rotary_positions[row] * half;
   for (int head = 0; head < heads + kv_heads; head++) {
     float *x = qkv + head * dim;
     const float *norm = head < heads ? layer->q_norm : layer->k_norm;
@@ -417,12 +428,12 @@ static void norm_rows(const Model *model, const Batch *batch, const float *weigh
   }
 }
 
-static void attention_layer(const Model *model, const Layer *layer, const Batch *batch, int thread, int phase) {
+/* From normed rows of `depth` elements to the sum with the residual. */
+static void attention(const Model *model, const Layer *layer, const Batch *batch, int depth, int thread, int phase) {
   int width = model->num_heads * model->head_dim, rows = batch->num_rows;
-  norm_rows(model, batch, layer->input_norm, thread);
   barrier_wait(batch);
-  Linear qkv = {batch->normed, batch->qkv, layer->qkv, layer->qkv_bias, model->hidden, model->qkv_stride,
-                rows, model->hidden, STORE, model->weight_is_bf16};
+  Linear qkv = {batch->normed, batch->qkv, layer->qkv, layer->qkv_bias, depth, model->qkv_stride,
+                rows, depth, STORE, model->weight_is_bf16};
   linear(&qkv, model->qkv_stride / PANEL, batch, phase);
   barrier_wait(batch);
   for (int row = thread; row < rows; row += batch->num_threads) position_row(model, layer, batch, row);
@@ -433,6 +444,11 @@ static void attention_layer(const Model *model, const Layer *layer, const Batch 
   Linear o = {batch->attended, batch->hidden, layer->o, 0, width, model->hidden, rows, width, ADD, model->weight_is_bf16};
   linear(&o, panels(model->hidden), batch, phase + 2);
   barrier_wait(batch);
+}
+
+static void attention_layer(const Model *model, const Layer *layer, const Batch *batch, int thread, int phase) {
+  norm_rows(model, batch, layer->input_norm, thread);
+  attention(model, layer, batch, model->hidden, thread, phase);
 }
 
 static void mlp_layer(const Model *model, const Layer *layer, const Batch *batch, int thread, int phase) {
@@ -462,16 +478,52 @@ static void logits_layer(const Model *model, const Batch *batch, int thread, int
   barrier_wait(batch);
 }
 
+/* Keeps what enters `layer`, if it is asked for. The rows that this thread copies are changed behind a barrier only. */
+static void keep_features(const Model *model, const Batch *batch, int layer, int thread) {
+  for (int f = 0; f < batch->num_features; f++) {
+    if (batch->feature_layers[f] != layer) continue;
+    for (int row = thread; row < batch->num_rows; row += batch->num_threads)
+      __builtin_memcpy(batch->features + ((int64_t)row * batch->num_features + f) * model->hidden,
+                       batch->hidden + (int64_t)row * model->hidden, model->hidden * sizeof(float));
+  }
+}
+
 /* The share of thread `thread` in one forward pass; returns when every thread has finished. */
 void outrider_forward(const Model *model, const Batch *batch, int32_t thread) {
   for (int row = thread; row < batch->num_rows; row += batch->num_threads)
     embed_row(model, batch->token_ids[row], batch->hidden + (int64_t)row * model->hidden);
   barrier_wait(batch);
   for (int i = 0; i < model->num_layers; i++) {
+    keep_features(model, batch, i, thread);
     attention_layer(model, &model->layers[i], batch, thread, i * PHASES);
     mlp_layer(model, &model->layers[i], batch, thread, i * PHASES);
   }
+  keep_features(model, batch, model->num_layers, thread);
   if (batch->num_logit_rows) logits_layer(model, batch, thread, model->num_layers * PHASES);
+}
+
+/* The same for a head. Rows start from batch->features, or where these are NULL from batch->hidden as the last pass left
+ * it; batch->normed holds two hidden states a row. Behind it batch->hidden holds what left the layer. */
+void outrider_head_forward(const Model *model, const Head *head, const Batch *batch, int32_t thread) {
+  const Layer *layer = model->layers;
+  int size = model->hidden;
+  if (batch->features) {
+    Linear fc = {batch->features, batch->hidden, head->fc, 0, head->feature_size, size,
+                 batch->num_rows, head->feature_size, STORE, model->weight_is_bf16};
+    linear(&fc, panels(size), batch, PHASES - 1);
+    barrier_wait(batch);
+  }
+  for (int row = thread; row < batch->num_rows; row += batch->num_threads) {
+    float *hidden = batch->hidden + (int64_t)row * size, *pair = batch->normed + (int64_t)row * 2 * size;
+    embed_row(model, batch->token_ids[row], pair);
+    rms_norm(pair, layer->input_norm, model->norm_eps, size, pair);
+    rms_norm(hidden, head->hidden_norm, model->norm_eps, size, pair + size);
+    if (head->normed_residual)
+      for (int i = 0; i < size; i += LANES) store(hidden + i, load(pair + size + i));
+  }
+  attention(model, layer, batch, 2 * size, thread, 0);
+  mlp_layer(model, layer, batch, thread, 0);
+  if (batch->num_logit_rows) logits_layer(model, batch, thread, PHASES);
 }
 
 /* Waits until *ticket differs from `seen`: spins briefly, then polls. Returns the new value, or `seen` after the timeout. */

@@ -1,9 +1,10 @@
-; kernels.c sha256 88b806b46a09b17268ba2de4d6b39487e71eb626fef20d8504b5e4e15c70b656
+; kernels.c sha256 14f4e026f810f7792db18ea2c2801890d000f486aea64d8ec6cda5bc7452322d
 
-%struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
+%struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }
 %struct.Model = type { i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, float, float, ptr, ptr, ptr, ptr, ptr, ptr }
 %struct.Layer = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
 %struct.Linear = type { ptr, ptr, ptr, ptr, i64, i64, i32, i32, i32, i32 }
+%struct.Head = type { ptr, ptr, i32, i32 }
 %struct.Fetch = type { ptr, i64 }
 
 ; Function Attrs: nounwind
@@ -72,7 +73,7 @@ define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noun
   store i32 0, ptr %8, align 4, !tbaa !8
   br label %45
 
-45:                                               ; preds = %75, %43
+45:                                               ; preds = %79, %43
   %46 = load i32, ptr %8, align 4, !tbaa !8
   %47 = load ptr, ptr %4, align 8, !tbaa !4
   %48 = getelementptr inbounds %struct.Model, ptr %47, i32 0, i32 0
@@ -82,60 +83,72 @@ define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noun
 
 51:                                               ; preds = %45
   call void @llvm.lifetime.end.p0(i64 4, ptr %8) #9
-  br label %78
+  br label %82
 
 52:                                               ; preds = %45
   %53 = load ptr, ptr %4, align 8, !tbaa !4
-  %54 = load ptr, ptr %4, align 8, !tbaa !4
-  %55 = getelementptr inbounds %struct.Model, ptr %54, i32 0, i32 19
-  %56 = load ptr, ptr %55, align 8, !tbaa !21
-  %57 = load i32, ptr %8, align 4, !tbaa !8
-  %58 = sext i32 %57 to i64
-  %59 = getelementptr inbounds %struct.Layer, ptr %56, i64 %58
-  %60 = load ptr, ptr %5, align 8, !tbaa !4
-  %61 = load i32, ptr %6, align 4, !tbaa !8
-  %62 = load i32, ptr %8, align 4, !tbaa !8
-  %63 = mul nsw i32 %62, 8
-  call void @attention_layer(ptr noundef %53, ptr noundef %59, ptr noundef %60, i32 noundef %61, i32 noundef %63)
-  %64 = load ptr, ptr %4, align 8, !tbaa !4
-  %65 = load ptr, ptr %4, align 8, !tbaa !4
-  %66 = getelementptr inbounds %struct.Model, ptr %65, i32 0, i32 19
-  %67 = load ptr, ptr %66, align 8, !tbaa !21
-  %68 = load i32, ptr %8, align 4, !tbaa !8
-  %69 = sext i32 %68 to i64
-  %70 = getelementptr inbounds %struct.Layer, ptr %67, i64 %69
-  %71 = load ptr, ptr %5, align 8, !tbaa !4
-  %72 = load i32, ptr %6, align 4, !tbaa !8
-  %73 = load i32, ptr %8, align 4, !tbaa !8
-  %74 = mul nsw i32 %73, 8
-  call void @mlp_layer(ptr noundef %64, ptr noundef %70, ptr noundef %71, i32 noundef %72, i32 noundef %74)
-  br label %75
+  %54 = load ptr, ptr %5, align 8, !tbaa !4
+  %55 = load i32, ptr %8, align 4, !tbaa !8
+  %56 = load i32, ptr %6, align 4, !tbaa !8
+  call void @keep_features(ptr noundef %53, ptr noundef %54, i32 noundef %55, i32 noundef %56)
+  %57 = load ptr, ptr %4, align 8, !tbaa !4
+  %58 = load ptr, ptr %4, align 8, !tbaa !4
+  %59 = getelementptr inbounds %struct.Model, ptr %58, i32 0, i32 19
+  %60 = load ptr, ptr %59, align 8, !tbaa !21
+  %61 = load i32, ptr %8, align 4, !tbaa !8
+  %62 = sext i32 %61 to i64
+  %63 = getelementptr inbounds %struct.Layer, ptr %60, i64 %62
+  %64 = load ptr, ptr %5, align 8, !tbaa !4
+  %65 = load i32, ptr %6, align 4, !tbaa !8
+  %66 = load i32, ptr %8, align 4, !tbaa !8
+  %67 = mul nsw i32 %66, 8
+  call void @attention_layer(ptr noundef %57, ptr noundef %63, ptr noundef %64, i32 noundef %65, i32 noundef %67)
+  %68 = load ptr, ptr %4, align 8, !tbaa !4
+  %69 = load ptr, ptr %4, align 8, !tbaa !4
+  %70 = getelementptr inbounds %struct.Model, ptr %69, i32 0, i32 19
+  %71 = load ptr, ptr %70, align 8, !tbaa !21
+  %72 = load i32, ptr %8, align 4, !tbaa !8
+  %73 = sext i32 %72 to i64
+  %74 = getelementptr inbounds %struct.Layer, ptr %71, i64 %73
+  %75 = load ptr, ptr %5, align 8, !tbaa !4
+  %76 = load i32, ptr %6, align 4, !tbaa !8
+  %77 = load i32, ptr %8, align 4, !tbaa !8
+  %78 = mul nsw i32 %77, 8
+  call void @mlp_layer(ptr noundef %68, ptr noundef %74, ptr noundef %75, i32 noundef %76, i32 noundef %78)
+  br label %79
 
-75:                                               ; preds = %52
-  %76 = load i32, ptr %8, align 4, !tbaa !8
-  %77 = add nsw i32 %76, 1
-  store i32 %77, ptr %8, align 4, !tbaa !8
+79:                                               ; preds = %52
+  %80 = load i32, ptr %8, align 4, !tbaa !8
+  %81 = add nsw i32 %80, 1
+  store i32 %81, ptr %8, align 4, !tbaa !8
   br label %45, !llvm.loop !22
 
-78:                                               ; preds = %51
-  %79 = load ptr, ptr %5, align 8, !tbaa !4
-  %80 = getelementptr inbounds %struct.Batch, ptr %79, i32 0, i32 1
-  %81 = load i32, ptr %80, align 4, !tbaa !23
-  %82 = icmp ne i32 %81, 0
-  br i1 %82, label %83, label %91
+82:                                               ; preds = %51
+  %83 = load ptr, ptr %4, align 8, !tbaa !4
+  %84 = load ptr, ptr %5, align 8, !tbaa !4
+  %85 = load ptr, ptr %4, align 8, !tbaa !4
+  %86 = getelementptr inbounds %struct.Model, ptr %85, i32 0, i32 0
+  %87 = load i32, ptr %86, align 8, !tbaa !20
+  %88 = load i32, ptr %6, align 4, !tbaa !8
+  call void @keep_features(ptr noundef %83, ptr noundef %84, i32 noundef %87, i32 noundef %88)
+  %89 = load ptr, ptr %5, align 8, !tbaa !4
+  %90 = getelementptr inbounds %struct.Batch, ptr %89, i32 0, i32 1
+  %91 = load i32, ptr %90, align 4, !tbaa !23
+  %92 = icmp ne i32 %91, 0
+  br i1 %92, label %93, label %101
 
-83:                                               ; preds = %78
-  %84 = load ptr, ptr %4, align 8, !tbaa !4
-  %85 = load ptr, ptr %5, align 8, !tbaa !4
-  %86 = load i32, ptr %6, align 4, !tbaa !8
-  %87 = load ptr, ptr %4, align 8, !tbaa !4
-  %88 = getelementptr inbounds %struct.Model, ptr %87, i32 0, i32 0
-  %89 = load i32, ptr %88, align 8, !tbaa !20
-  %90 = mul nsw i32 %89, 8
-  call void @logits_layer(ptr noundef %84, ptr noundef %85, i32 noundef %86, i32 noundef %90)
-  br label %91
+93:                                               ; preds = %82
+  %94 = load ptr, ptr %4, align 8, !tbaa !4
+  %95 = load ptr, ptr %5, align 8, !tbaa !4
+  %96 = load i32, ptr %6, align 4, !tbaa !8
+  %97 = load ptr, ptr %4, align 8, !tbaa !4
+  %98 = getelementptr inbounds %struct.Model, ptr %97, i32 0, i32 0
+  %99 = load i32, ptr %98, align 8, !tbaa !20
+  %100 = mul nsw i32 %99, 8
+  call void @logits_layer(ptr noundef %94, ptr noundef %95, i32 noundef %96, i32 noundef %100)
+  br label %101
 
-91:                                               ; preds = %83, %78
+101:                                              ; preds = %93, %82
   ret void
 }
 
@@ -410,234 +423,158 @@ define internal void @barrier_wait(ptr noundef %0) #0 {
 }
 
 ; Function Attrs: nounwind
+define internal void @keep_features(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32 noundef %3) #0 {
+  %5 = alloca ptr, align 8
+  %6 = alloca ptr, align 8
+  %7 = alloca i32, align 4
+  %8 = alloca i32, align 4
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
+  store ptr %0, ptr %5, align 8, !tbaa !4
+  store ptr %1, ptr %6, align 8, !tbaa !4
+  store i32 %2, ptr %7, align 4, !tbaa !8
+  store i32 %3, ptr %8, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  store i32 0, ptr %9, align 4, !tbaa !8
+  br label %12
+
+12:                                               ; preds = %82, %4
+  %13 = load i32, ptr %9, align 4, !tbaa !8
+  %14 = load ptr, ptr %6, align 8, !tbaa !4
+  %15 = getelementptr inbounds %struct.Batch, ptr %14, i32 0, i32 21
+  %16 = load i32, ptr %15, align 8, !tbaa !35
+  %17 = icmp slt i32 %13, %16
+  br i1 %17, label %19, label %18
+
+18:                                               ; preds = %12
+  store i32 2, ptr %10, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  br label %85
+
+19:                                               ; preds = %12
+  %20 = load ptr, ptr %6, align 8, !tbaa !4
+  %21 = getelementptr inbounds %struct.Batch, ptr %20, i32 0, i32 19
+  %22 = load ptr, ptr %21, align 8, !tbaa !36
+  %23 = load i32, ptr %9, align 4, !tbaa !8
+  %24 = sext i32 %23 to i64
+  %25 = getelementptr inbounds i32, ptr %22, i64 %24
+  %26 = load i32, ptr %25, align 4, !tbaa !8
+  %27 = load i32, ptr %7, align 4, !tbaa !8
+  %28 = icmp ne i32 %26, %27
+  br i1 %28, label %29, label %30
+
+29:                                               ; preds = %19
+  br label %82
+
+30:                                               ; preds = %19
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  %31 = load i32, ptr %8, align 4, !tbaa !8
+  store i32 %31, ptr %11, align 4, !tbaa !8
+  br label %32
+
+32:                                               ; preds = %75, %30
+  %33 = load i32, ptr %11, align 4, !tbaa !8
+  %34 = load ptr, ptr %6, align 8, !tbaa !4
+  %35 = getelementptr inbounds %struct.Batch, ptr %34, i32 0, i32 0
+  %36 = load i32, ptr %35, align 8, !tbaa !10
+  %37 = icmp slt i32 %33, %36
+  br i1 %37, label %39, label %38
+
+38:                                               ; preds = %32
+  store i32 5, ptr %10, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  br label %81
+
+39:                                               ; preds = %32
+  %40 = load ptr, ptr %6, align 8, !tbaa !4
+  %41 = getelementptr inbounds %struct.Batch, ptr %40, i32 0, i32 20
+  %42 = load ptr, ptr %41, align 8, !tbaa !37
+  %43 = load i32, ptr %11, align 4, !tbaa !8
+  %44 = sext i32 %43 to i64
+  %45 = load ptr, ptr %6, align 8, !tbaa !4
+  %46 = getelementptr inbounds %struct.Batch, ptr %45, i32 0, i32 21
+  %47 = load i32, ptr %46, align 8, !tbaa !35
+  %48 = sext i32 %47 to i64
+  %49 = mul nsw i64 %44, %48
+  %50 = load i32, ptr %9, align 4, !tbaa !8
+  %51 = sext i32 %50 to i64
+  %52 = add nsw i64 %49, %51
+  %53 = load ptr, ptr %5, align 8, !tbaa !4
+  %54 = getelementptr inbounds %struct.Model, ptr %53, i32 0, i32 1
+  %55 = load i32, ptr %54, align 4, !tbaa !14
+  %56 = sext i32 %55 to i64
+  %57 = mul nsw i64 %52, %56
+  %58 = getelementptr inbounds float, ptr %42, i64 %57
+  %59 = load ptr, ptr %6, align 8, !tbaa !4
+  %60 = getelementptr inbounds %struct.Batch, ptr %59, i32 0, i32 10
+  %61 = load ptr, ptr %60, align 8, !tbaa !13
+  %62 = load i32, ptr %11, align 4, !tbaa !8
+  %63 = sext i32 %62 to i64
+  %64 = load ptr, ptr %5, align 8, !tbaa !4
+  %65 = getelementptr inbounds %struct.Model, ptr %64, i32 0, i32 1
+  %66 = load i32, ptr %65, align 4, !tbaa !14
+  %67 = sext i32 %66 to i64
+  %68 = mul nsw i64 %63, %67
+  %69 = getelementptr inbounds float, ptr %61, i64 %68
+  %70 = load ptr, ptr %5, align 8, !tbaa !4
+  %71 = getelementptr inbounds %struct.Model, ptr %70, i32 0, i32 1
+  %72 = load i32, ptr %71, align 4, !tbaa !14
+  %73 = sext i32 %72 to i64
+  %74 = mul i64 %73, 4
+  call void @llvm.memcpy.p0.p0.i64(ptr align 4 %58, ptr align 4 %69, i64 %74, i1 false)
+  br label %75
+
+75:                                               ; preds = %39
+  %76 = load ptr, ptr %6, align 8, !tbaa !4
+  %77 = getelementptr inbounds %struct.Batch, ptr %76, i32 0, i32 3
+  %78 = load i32, ptr %77, align 4, !tbaa !17
+  %79 = load i32, ptr %11, align 4, !tbaa !8
+  %80 = add nsw i32 %79, %78
+  store i32 %80, ptr %11, align 4, !tbaa !8
+  br label %32, !llvm.loop !38
+
+81:                                               ; preds = %38
+  br label %82
+
+82:                                               ; preds = %81, %29
+  %83 = load i32, ptr %9, align 4, !tbaa !8
+  %84 = add nsw i32 %83, 1
+  store i32 %84, ptr %9, align 4, !tbaa !8
+  br label %12, !llvm.loop !39
+
+85:                                               ; preds = %18
+  ret void
+}
+
+; Function Attrs: nounwind
 define internal void @attention_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i32 noundef %4) #0 {
   %6 = alloca ptr, align 8
   %7 = alloca ptr, align 8
   %8 = alloca ptr, align 8
   %9 = alloca i32, align 4
   %10 = alloca i32, align 4
-  %11 = alloca i32, align 4
-  %12 = alloca i32, align 4
-  %13 = alloca %struct.Linear, align 8
-  %14 = alloca i32, align 4
-  %15 = alloca i32, align 4
-  %16 = alloca %struct.Linear, align 8
   store ptr %0, ptr %6, align 8, !tbaa !4
   store ptr %1, ptr %7, align 8, !tbaa !4
   store ptr %2, ptr %8, align 8, !tbaa !4
   store i32 %3, ptr %9, align 4, !tbaa !8
   store i32 %4, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  %11 = load ptr, ptr %6, align 8, !tbaa !4
+  %12 = load ptr, ptr %8, align 8, !tbaa !4
+  %13 = load ptr, ptr %7, align 8, !tbaa !4
+  %14 = getelementptr inbounds %struct.Layer, ptr %13, i32 0, i32 0
+  %15 = load ptr, ptr %14, align 8, !tbaa !40
+  %16 = load i32, ptr %9, align 4, !tbaa !8
+  call void @norm_rows(ptr noundef %11, ptr noundef %12, ptr noundef %15, i32 noundef %16)
   %17 = load ptr, ptr %6, align 8, !tbaa !4
-  %18 = getelementptr inbounds %struct.Model, ptr %17, i32 0, i32 2
-  %19 = load i32, ptr %18, align 8, !tbaa !35
+  %18 = load ptr, ptr %7, align 8, !tbaa !4
+  %19 = load ptr, ptr %8, align 8, !tbaa !4
   %20 = load ptr, ptr %6, align 8, !tbaa !4
-  %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 4
-  %22 = load i32, ptr %21, align 8, !tbaa !36
-  %23 = mul nsw i32 %19, %22
-  store i32 %23, ptr %11, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
-  %24 = load ptr, ptr %8, align 8, !tbaa !4
-  %25 = getelementptr inbounds %struct.Batch, ptr %24, i32 0, i32 0
-  %26 = load i32, ptr %25, align 8, !tbaa !10
-  store i32 %26, ptr %12, align 4, !tbaa !8
-  %27 = load ptr, ptr %6, align 8, !tbaa !4
-  %28 = load ptr, ptr %8, align 8, !tbaa !4
-  %29 = load ptr, ptr %7, align 8, !tbaa !4
-  %30 = getelementptr inbounds %struct.Layer, ptr %29, i32 0, i32 0
-  %31 = load ptr, ptr %30, align 8, !tbaa !37
-  %32 = load i32, ptr %9, align 4, !tbaa !8
-  call void @norm_rows(ptr noundef %27, ptr noundef %28, ptr noundef %31, i32 noundef %32)
-  %33 = load ptr, ptr %8, align 8, !tbaa !4
-  call void @barrier_wait(ptr noundef %33)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %13) #9
-  %34 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 0
-  %35 = load ptr, ptr %8, align 8, !tbaa !4
-  %36 = getelementptr inbounds %struct.Batch, ptr %35, i32 0, i32 11
-  %37 = load ptr, ptr %36, align 8, !tbaa !39
-  store ptr %37, ptr %34, align 8, !tbaa !40
-  %38 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 1
-  %39 = load ptr, ptr %8, align 8, !tbaa !4
-  %40 = getelementptr inbounds %struct.Batch, ptr %39, i32 0, i32 12
-  %41 = load ptr, ptr %40, align 8, !tbaa !42
-  store ptr %41, ptr %38, align 8, !tbaa !43
-  %42 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 2
-  %43 = load ptr, ptr %7, align 8, !tbaa !4
-  %44 = getelementptr inbounds %struct.Layer, ptr %43, i32 0, i32 5
-  %45 = load ptr, ptr %44, align 8, !tbaa !44
-  store ptr %45, ptr %42, align 8, !tbaa !45
-  %46 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 3
-  %47 = load ptr, ptr %7, align 8, !tbaa !4
-  %48 = getelementptr inbounds %struct.Layer, ptr %47, i32 0, i32 4
-  %49 = load ptr, ptr %48, align 8, !tbaa !46
-  store ptr %49, ptr %46, align 8, !tbaa !47
-  %50 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 4
-  %51 = load ptr, ptr %6, align 8, !tbaa !4
-  %52 = getelementptr inbounds %struct.Model, ptr %51, i32 0, i32 1
-  %53 = load i32, ptr %52, align 4, !tbaa !14
-  %54 = sext i32 %53 to i64
-  store i64 %54, ptr %50, align 8, !tbaa !48
-  %55 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 5
-  %56 = load ptr, ptr %6, align 8, !tbaa !4
-  %57 = getelementptr inbounds %struct.Model, ptr %56, i32 0, i32 11
-  %58 = load i32, ptr %57, align 4, !tbaa !49
-  %59 = sext i32 %58 to i64
-  store i64 %59, ptr %55, align 8, !tbaa !50
-  %60 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 6
-  %61 = load i32, ptr %12, align 4, !tbaa !8
-  store i32 %61, ptr %60, align 8, !tbaa !51
-  %62 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 7
-  %63 = load ptr, ptr %6, align 8, !tbaa !4
-  %64 = getelementptr inbounds %struct.Model, ptr %63, i32 0, i32 1
-  %65 = load i32, ptr %64, align 4, !tbaa !14
-  store i32 %65, ptr %62, align 4, !tbaa !52
-  %66 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 8
-  store i32 0, ptr %66, align 8, !tbaa !53
-  %67 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 9
-  %68 = load ptr, ptr %6, align 8, !tbaa !4
-  %69 = getelementptr inbounds %struct.Model, ptr %68, i32 0, i32 7
-  %70 = load i32, ptr %69, align 4, !tbaa !26
-  store i32 %70, ptr %67, align 4, !tbaa !54
-  %71 = load ptr, ptr %6, align 8, !tbaa !4
-  %72 = getelementptr inbounds %struct.Model, ptr %71, i32 0, i32 11
-  %73 = load i32, ptr %72, align 4, !tbaa !49
-  %74 = sdiv i32 %73, 32
-  %75 = load ptr, ptr %8, align 8, !tbaa !4
-  %76 = load i32, ptr %10, align 4, !tbaa !8
-  call void @linear(ptr noundef %13, i32 noundef %74, ptr noundef %75, i32 noundef %76)
-  %77 = load ptr, ptr %8, align 8, !tbaa !4
-  call void @barrier_wait(ptr noundef %77)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
-  %78 = load i32, ptr %9, align 4, !tbaa !8
-  store i32 %78, ptr %14, align 4, !tbaa !8
-  br label %79
-
-79:                                               ; preds = %89, %5
-  %80 = load i32, ptr %14, align 4, !tbaa !8
-  %81 = load i32, ptr %12, align 4, !tbaa !8
-  %82 = icmp slt i32 %80, %81
-  br i1 %82, label %84, label %83
-
-83:                                               ; preds = %79
-  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
-  br label %95
-
-84:                                               ; preds = %79
-  %85 = load ptr, ptr %6, align 8, !tbaa !4
-  %86 = load ptr, ptr %7, align 8, !tbaa !4
-  %87 = load ptr, ptr %8, align 8, !tbaa !4
-  %88 = load i32, ptr %14, align 4, !tbaa !8
-  call void @position_row(ptr noundef %85, ptr noundef %86, ptr noundef %87, i32 noundef %88)
-  br label %89
-
-89:                                               ; preds = %84
-  %90 = load ptr, ptr %8, align 8, !tbaa !4
-  %91 = getelementptr inbounds %struct.Batch, ptr %90, i32 0, i32 3
-  %92 = load i32, ptr %91, align 4, !tbaa !17
-  %93 = load i32, ptr %14, align 4, !tbaa !8
-  %94 = add nsw i32 %93, %92
-  store i32 %94, ptr %14, align 4, !tbaa !8
-  br label %79, !llvm.loop !55
-
-95:                                               ; preds = %83
-  %96 = load ptr, ptr %8, align 8, !tbaa !4
-  call void @barrier_wait(ptr noundef %96)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %15) #9
-  br label %97
-
-97:                                               ; preds = %109, %95
-  %98 = load ptr, ptr %8, align 8, !tbaa !4
-  %99 = load i32, ptr %10, align 4, !tbaa !8
-  %100 = add nsw i32 %99, 1
-  %101 = call i32 @next_chunk(ptr noundef %98, i32 noundef %100)
-  store i32 %101, ptr %15, align 4, !tbaa !8
-  %102 = load i32, ptr %12, align 4, !tbaa !8
-  %103 = load ptr, ptr %6, align 8, !tbaa !4
-  %104 = getelementptr inbounds %struct.Model, ptr %103, i32 0, i32 3
-  %105 = load i32, ptr %104, align 4, !tbaa !56
-  %106 = mul nsw i32 %102, %105
-  %107 = icmp slt i32 %101, %106
-  br i1 %107, label %109, label %108
-
-108:                                              ; preds = %97
-  call void @llvm.lifetime.end.p0(i64 4, ptr %15) #9
-  br label %123
-
-109:                                              ; preds = %97
-  %110 = load ptr, ptr %6, align 8, !tbaa !4
-  %111 = load ptr, ptr %7, align 8, !tbaa !4
-  %112 = load ptr, ptr %8, align 8, !tbaa !4
-  %113 = load i32, ptr %15, align 4, !tbaa !8
-  %114 = load ptr, ptr %6, align 8, !tbaa !4
-  %115 = getelementptr inbounds %struct.Model, ptr %114, i32 0, i32 3
-  %116 = load i32, ptr %115, align 4, !tbaa !56
-  %117 = sdiv i32 %113, %116
-  %118 = load i32, ptr %15, align 4, !tbaa !8
-  %119 = load ptr, ptr %6, align 8, !tbaa !4
-  %120 = getelementptr inbounds %struct.Model, ptr %119, i32 0, i32 3
-  %121 = load i32, ptr %120, align 4, !tbaa !56
-  %122 = srem i32 %118, %121
-  call void @attend_row(ptr noundef %110, ptr noundef %111, ptr noundef %112, i32 noundef %117, i32 noundef %122)
-  br label %97, !llvm.loop !57
-
-123:                                              ; preds = %108
-  %124 = load ptr, ptr %8, align 8, !tbaa !4
-  call void @barrier_wait(ptr noundef %124)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %16) #9
-  %125 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 0
-  %126 = load ptr, ptr %8, align 8, !tbaa !4
-  %127 = getelementptr inbounds %struct.Batch, ptr %126, i32 0, i32 13
-  %128 = load ptr, ptr %127, align 8, !tbaa !58
-  store ptr %128, ptr %125, align 8, !tbaa !40
-  %129 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 1
-  %130 = load ptr, ptr %8, align 8, !tbaa !4
-  %131 = getelementptr inbounds %struct.Batch, ptr %130, i32 0, i32 10
-  %132 = load ptr, ptr %131, align 8, !tbaa !13
-  store ptr %132, ptr %129, align 8, !tbaa !43
-  %133 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 2
-  %134 = load ptr, ptr %7, align 8, !tbaa !4
-  %135 = getelementptr inbounds %struct.Layer, ptr %134, i32 0, i32 6
-  %136 = load ptr, ptr %135, align 8, !tbaa !59
-  store ptr %136, ptr %133, align 8, !tbaa !45
-  %137 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 3
-  store ptr null, ptr %137, align 8, !tbaa !47
-  %138 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 4
-  %139 = load i32, ptr %11, align 4, !tbaa !8
-  %140 = sext i32 %139 to i64
-  store i64 %140, ptr %138, align 8, !tbaa !48
-  %141 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 5
-  %142 = load ptr, ptr %6, align 8, !tbaa !4
-  %143 = getelementptr inbounds %struct.Model, ptr %142, i32 0, i32 1
-  %144 = load i32, ptr %143, align 4, !tbaa !14
-  %145 = sext i32 %144 to i64
-  store i64 %145, ptr %141, align 8, !tbaa !50
-  %146 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 6
-  %147 = load i32, ptr %12, align 4, !tbaa !8
-  store i32 %147, ptr %146, align 8, !tbaa !51
-  %148 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 7
-  %149 = load i32, ptr %11, align 4, !tbaa !8
-  store i32 %149, ptr %148, align 4, !tbaa !52
-  %150 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 8
-  store i32 1, ptr %150, align 8, !tbaa !53
-  %151 = getelementptr inbounds %struct.Linear, ptr %16, i32 0, i32 9
-  %152 = load ptr, ptr %6, align 8, !tbaa !4
-  %153 = getelementptr inbounds %struct.Model, ptr %152, i32 0, i32 7
-  %154 = load i32, ptr %153, align 4, !tbaa !26
-  store i32 %154, ptr %151, align 4, !tbaa !54
-  %155 = load ptr, ptr %6, align 8, !tbaa !4
-  %156 = getelementptr inbounds %struct.Model, ptr %155, i32 0, i32 1
-  %157 = load i32, ptr %156, align 4, !tbaa !14
-  %158 = call i32 @panels(i32 noundef %157)
-  %159 = load ptr, ptr %8, align 8, !tbaa !4
-  %160 = load i32, ptr %10, align 4, !tbaa !8
-  %161 = add nsw i32 %160, 2
-  call void @linear(ptr noundef %16, i32 noundef %158, ptr noundef %159, i32 noundef %161)
-  %162 = load ptr, ptr %8, align 8, !tbaa !4
-  call void @barrier_wait(ptr noundef %162)
-  call void @llvm.lifetime.end.p0(i64 64, ptr %16) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 1
+  %22 = load i32, ptr %21, align 4, !tbaa !14
+  %23 = load i32, ptr %9, align 4, !tbaa !8
+  %24 = load i32, ptr %10, align 4, !tbaa !8
+  call void @attention(ptr noundef %17, ptr noundef %18, ptr noundef %19, i32 noundef %22, i32 noundef %23, i32 noundef %24)
   ret void
 }
 
@@ -665,7 +602,7 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %18 = load ptr, ptr %8, align 8, !tbaa !4
   %19 = load ptr, ptr %7, align 8, !tbaa !4
   %20 = getelementptr inbounds %struct.Layer, ptr %19, i32 0, i32 1
-  %21 = load ptr, ptr %20, align 8, !tbaa !60
+  %21 = load ptr, ptr %20, align 8, !tbaa !42
   %22 = load i32, ptr %9, align 4, !tbaa !8
   call void @norm_rows(ptr noundef %17, ptr noundef %18, ptr noundef %21, i32 noundef %22)
   %23 = load ptr, ptr %8, align 8, !tbaa !4
@@ -674,50 +611,50 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %24 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 0
   %25 = load ptr, ptr %8, align 8, !tbaa !4
   %26 = getelementptr inbounds %struct.Batch, ptr %25, i32 0, i32 11
-  %27 = load ptr, ptr %26, align 8, !tbaa !39
-  store ptr %27, ptr %24, align 8, !tbaa !40
+  %27 = load ptr, ptr %26, align 8, !tbaa !43
+  store ptr %27, ptr %24, align 8, !tbaa !44
   %28 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 1
   %29 = load ptr, ptr %8, align 8, !tbaa !4
   %30 = getelementptr inbounds %struct.Batch, ptr %29, i32 0, i32 14
-  %31 = load ptr, ptr %30, align 8, !tbaa !61
-  store ptr %31, ptr %28, align 8, !tbaa !43
+  %31 = load ptr, ptr %30, align 8, !tbaa !46
+  store ptr %31, ptr %28, align 8, !tbaa !47
   %32 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 2
   %33 = load ptr, ptr %7, align 8, !tbaa !4
   %34 = getelementptr inbounds %struct.Layer, ptr %33, i32 0, i32 7
-  %35 = load ptr, ptr %34, align 8, !tbaa !62
-  store ptr %35, ptr %32, align 8, !tbaa !45
+  %35 = load ptr, ptr %34, align 8, !tbaa !48
+  store ptr %35, ptr %32, align 8, !tbaa !49
   %36 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 3
-  store ptr null, ptr %36, align 8, !tbaa !47
+  store ptr null, ptr %36, align 8, !tbaa !50
   %37 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 4
   %38 = load ptr, ptr %6, align 8, !tbaa !4
   %39 = getelementptr inbounds %struct.Model, ptr %38, i32 0, i32 1
   %40 = load i32, ptr %39, align 4, !tbaa !14
   %41 = sext i32 %40 to i64
-  store i64 %41, ptr %37, align 8, !tbaa !48
+  store i64 %41, ptr %37, align 8, !tbaa !51
   %42 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 5
   %43 = load ptr, ptr %6, align 8, !tbaa !4
   %44 = getelementptr inbounds %struct.Model, ptr %43, i32 0, i32 5
-  %45 = load i32, ptr %44, align 4, !tbaa !63
+  %45 = load i32, ptr %44, align 4, !tbaa !52
   %46 = sext i32 %45 to i64
-  store i64 %46, ptr %42, align 8, !tbaa !50
+  store i64 %46, ptr %42, align 8, !tbaa !53
   %47 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 6
   %48 = load i32, ptr %11, align 4, !tbaa !8
-  store i32 %48, ptr %47, align 8, !tbaa !51
+  store i32 %48, ptr %47, align 8, !tbaa !54
   %49 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 7
   %50 = load ptr, ptr %6, align 8, !tbaa !4
   %51 = getelementptr inbounds %struct.Model, ptr %50, i32 0, i32 1
   %52 = load i32, ptr %51, align 4, !tbaa !14
-  store i32 %52, ptr %49, align 4, !tbaa !52
+  store i32 %52, ptr %49, align 4, !tbaa !55
   %53 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 8
-  store i32 2, ptr %53, align 8, !tbaa !53
+  store i32 2, ptr %53, align 8, !tbaa !56
   %54 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 9
   %55 = load ptr, ptr %6, align 8, !tbaa !4
   %56 = getelementptr inbounds %struct.Model, ptr %55, i32 0, i32 7
   %57 = load i32, ptr %56, align 4, !tbaa !26
-  store i32 %57, ptr %54, align 4, !tbaa !54
+  store i32 %57, ptr %54, align 4, !tbaa !57
   %58 = load ptr, ptr %6, align 8, !tbaa !4
   %59 = getelementptr inbounds %struct.Model, ptr %58, i32 0, i32 5
-  %60 = load i32, ptr %59, align 4, !tbaa !63
+  %60 = load i32, ptr %59, align 4, !tbaa !52
   %61 = sdiv i32 %60, 16
   %62 = load ptr, ptr %8, align 8, !tbaa !4
   %63 = load i32, ptr %10, align 4, !tbaa !8
@@ -729,47 +666,47 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %66 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 0
   %67 = load ptr, ptr %8, align 8, !tbaa !4
   %68 = getelementptr inbounds %struct.Batch, ptr %67, i32 0, i32 14
-  %69 = load ptr, ptr %68, align 8, !tbaa !61
-  store ptr %69, ptr %66, align 8, !tbaa !40
+  %69 = load ptr, ptr %68, align 8, !tbaa !46
+  store ptr %69, ptr %66, align 8, !tbaa !44
   %70 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 1
   %71 = load ptr, ptr %8, align 8, !tbaa !4
   %72 = getelementptr inbounds %struct.Batch, ptr %71, i32 0, i32 10
   %73 = load ptr, ptr %72, align 8, !tbaa !13
-  store ptr %73, ptr %70, align 8, !tbaa !43
+  store ptr %73, ptr %70, align 8, !tbaa !47
   %74 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 2
   %75 = load ptr, ptr %7, align 8, !tbaa !4
   %76 = getelementptr inbounds %struct.Layer, ptr %75, i32 0, i32 8
-  %77 = load ptr, ptr %76, align 8, !tbaa !64
-  store ptr %77, ptr %74, align 8, !tbaa !45
+  %77 = load ptr, ptr %76, align 8, !tbaa !58
+  store ptr %77, ptr %74, align 8, !tbaa !49
   %78 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 3
-  store ptr null, ptr %78, align 8, !tbaa !47
+  store ptr null, ptr %78, align 8, !tbaa !50
   %79 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 4
   %80 = load ptr, ptr %6, align 8, !tbaa !4
   %81 = getelementptr inbounds %struct.Model, ptr %80, i32 0, i32 5
-  %82 = load i32, ptr %81, align 4, !tbaa !63
+  %82 = load i32, ptr %81, align 4, !tbaa !52
   %83 = sext i32 %82 to i64
-  store i64 %83, ptr %79, align 8, !tbaa !48
+  store i64 %83, ptr %79, align 8, !tbaa !51
   %84 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 5
   %85 = load ptr, ptr %6, align 8, !tbaa !4
   %86 = getelementptr inbounds %struct.Model, ptr %85, i32 0, i32 1
   %87 = load i32, ptr %86, align 4, !tbaa !14
   %88 = sext i32 %87 to i64
-  store i64 %88, ptr %84, align 8, !tbaa !50
+  store i64 %88, ptr %84, align 8, !tbaa !53
   %89 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 6
   %90 = load i32, ptr %11, align 4, !tbaa !8
-  store i32 %90, ptr %89, align 8, !tbaa !51
+  store i32 %90, ptr %89, align 8, !tbaa !54
   %91 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 7
   %92 = load ptr, ptr %6, align 8, !tbaa !4
   %93 = getelementptr inbounds %struct.Model, ptr %92, i32 0, i32 5
-  %94 = load i32, ptr %93, align 4, !tbaa !63
-  store i32 %94, ptr %91, align 4, !tbaa !52
+  %94 = load i32, ptr %93, align 4, !tbaa !52
+  store i32 %94, ptr %91, align 4, !tbaa !55
   %95 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 8
-  store i32 1, ptr %95, align 8, !tbaa !53
+  store i32 1, ptr %95, align 8, !tbaa !56
   %96 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 9
   %97 = load ptr, ptr %6, align 8, !tbaa !4
   %98 = getelementptr inbounds %struct.Model, ptr %97, i32 0, i32 7
   %99 = load i32, ptr %98, align 4, !tbaa !26
-  store i32 %99, ptr %96, align 4, !tbaa !54
+  store i32 %99, ptr %96, align 4, !tbaa !57
   %100 = load ptr, ptr %6, align 8, !tbaa !4
   %101 = getelementptr inbounds %struct.Model, ptr %100, i32 0, i32 1
   %102 = load i32, ptr %101, align 4, !tbaa !14
@@ -826,7 +763,7 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   %25 = load ptr, ptr %24, align 8, !tbaa !13
   %26 = load ptr, ptr %6, align 8, !tbaa !4
   %27 = getelementptr inbounds %struct.Batch, ptr %26, i32 0, i32 9
-  %28 = load ptr, ptr %27, align 8, !tbaa !65
+  %28 = load ptr, ptr %27, align 8, !tbaa !59
   %29 = load i32, ptr %10, align 4, !tbaa !8
   %30 = sext i32 %29 to i64
   %31 = getelementptr inbounds i32, ptr %28, i64 %30
@@ -840,16 +777,16 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   %39 = getelementptr inbounds float, ptr %25, i64 %38
   %40 = load ptr, ptr %5, align 8, !tbaa !4
   %41 = getelementptr inbounds %struct.Model, ptr %40, i32 0, i32 15
-  %42 = load ptr, ptr %41, align 8, !tbaa !66
+  %42 = load ptr, ptr %41, align 8, !tbaa !60
   %43 = load ptr, ptr %5, align 8, !tbaa !4
   %44 = getelementptr inbounds %struct.Model, ptr %43, i32 0, i32 12
-  %45 = load float, ptr %44, align 8, !tbaa !67
+  %45 = load float, ptr %44, align 8, !tbaa !61
   %46 = load ptr, ptr %5, align 8, !tbaa !4
   %47 = getelementptr inbounds %struct.Model, ptr %46, i32 0, i32 1
   %48 = load i32, ptr %47, align 4, !tbaa !14
   %49 = load ptr, ptr %6, align 8, !tbaa !4
   %50 = getelementptr inbounds %struct.Batch, ptr %49, i32 0, i32 11
-  %51 = load ptr, ptr %50, align 8, !tbaa !39
+  %51 = load ptr, ptr %50, align 8, !tbaa !43
   %52 = load i32, ptr %10, align 4, !tbaa !8
   %53 = sext i32 %52 to i64
   %54 = load ptr, ptr %5, align 8, !tbaa !4
@@ -868,7 +805,7 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   %64 = load i32, ptr %10, align 4, !tbaa !8
   %65 = add nsw i32 %64, %63
   store i32 %65, ptr %10, align 4, !tbaa !8
-  br label %17, !llvm.loop !68
+  br label %17, !llvm.loop !62
 
 66:                                               ; preds = %21
   %67 = load ptr, ptr %6, align 8, !tbaa !4
@@ -876,7 +813,7 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
   %68 = load ptr, ptr %5, align 8, !tbaa !4
   %69 = getelementptr inbounds %struct.Model, ptr %68, i32 0, i32 6
-  %70 = load i32, ptr %69, align 8, !tbaa !69
+  %70 = load i32, ptr %69, align 8, !tbaa !63
   %71 = call i32 @panels(i32 noundef %70)
   %72 = mul nsw i32 %71, 32
   store i32 %72, ptr %11, align 4, !tbaa !8
@@ -884,45 +821,45 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   %73 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 0
   %74 = load ptr, ptr %6, align 8, !tbaa !4
   %75 = getelementptr inbounds %struct.Batch, ptr %74, i32 0, i32 11
-  %76 = load ptr, ptr %75, align 8, !tbaa !39
-  store ptr %76, ptr %73, align 8, !tbaa !40
+  %76 = load ptr, ptr %75, align 8, !tbaa !43
+  store ptr %76, ptr %73, align 8, !tbaa !44
   %77 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 1
   %78 = load ptr, ptr %6, align 8, !tbaa !4
   %79 = getelementptr inbounds %struct.Batch, ptr %78, i32 0, i32 15
-  %80 = load ptr, ptr %79, align 8, !tbaa !70
-  store ptr %80, ptr %77, align 8, !tbaa !43
+  %80 = load ptr, ptr %79, align 8, !tbaa !64
+  store ptr %80, ptr %77, align 8, !tbaa !47
   %81 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 2
   %82 = load ptr, ptr %5, align 8, !tbaa !4
   %83 = getelementptr inbounds %struct.Model, ptr %82, i32 0, i32 16
-  %84 = load ptr, ptr %83, align 8, !tbaa !71
-  store ptr %84, ptr %81, align 8, !tbaa !45
+  %84 = load ptr, ptr %83, align 8, !tbaa !65
+  store ptr %84, ptr %81, align 8, !tbaa !49
   %85 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 3
-  store ptr null, ptr %85, align 8, !tbaa !47
+  store ptr null, ptr %85, align 8, !tbaa !50
   %86 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 4
   %87 = load ptr, ptr %5, align 8, !tbaa !4
   %88 = getelementptr inbounds %struct.Model, ptr %87, i32 0, i32 1
   %89 = load i32, ptr %88, align 4, !tbaa !14
   %90 = sext i32 %89 to i64
-  store i64 %90, ptr %86, align 8, !tbaa !48
+  store i64 %90, ptr %86, align 8, !tbaa !51
   %91 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 5
   %92 = load i32, ptr %11, align 4, !tbaa !8
   %93 = sext i32 %92 to i64
-  store i64 %93, ptr %91, align 8, !tbaa !50
+  store i64 %93, ptr %91, align 8, !tbaa !53
   %94 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 6
   %95 = load i32, ptr %9, align 4, !tbaa !8
-  store i32 %95, ptr %94, align 8, !tbaa !51
+  store i32 %95, ptr %94, align 8, !tbaa !54
   %96 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 7
   %97 = load ptr, ptr %5, align 8, !tbaa !4
   %98 = getelementptr inbounds %struct.Model, ptr %97, i32 0, i32 1
   %99 = load i32, ptr %98, align 4, !tbaa !14
-  store i32 %99, ptr %96, align 4, !tbaa !52
+  store i32 %99, ptr %96, align 4, !tbaa !55
   %100 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 8
-  store i32 0, ptr %100, align 8, !tbaa !53
+  store i32 0, ptr %100, align 8, !tbaa !56
   %101 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 9
   %102 = load ptr, ptr %5, align 8, !tbaa !4
   %103 = getelementptr inbounds %struct.Model, ptr %102, i32 0, i32 7
   %104 = load i32, ptr %103, align 4, !tbaa !26
-  store i32 %104, ptr %101, align 4, !tbaa !54
+  store i32 %104, ptr %101, align 4, !tbaa !57
   %105 = load i32, ptr %11, align 4, !tbaa !8
   %106 = sdiv i32 %105, 32
   %107 = load ptr, ptr %6, align 8, !tbaa !4
@@ -937,248 +874,260 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
 }
 
 ; Function Attrs: nounwind
-define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef %2) #0 {
-  %4 = alloca i32, align 4
-  %5 = alloca ptr, align 8
-  %6 = alloca i32, align 4
-  %7 = alloca i32, align 4
-  %8 = alloca i32, align 4
-  %9 = alloca i32, align 4
-  %10 = alloca i32, align 4
-  %11 = alloca i32, align 4
-  %12 = alloca i32, align 4
-  %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  store ptr %0, ptr %5, align 8, !tbaa !4
-  store i32 %1, ptr %6, align 4, !tbaa !8
-  store i32 %2, ptr %7, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #9
-  store i32 0, ptr %8, align 4, !tbaa !8
-  br label %15
-
-15:                                               ; preds = %32, %3
-  %16 = load i32, ptr %8, align 4, !tbaa !8
-  %17 = icmp slt i32 %16, 2000
-  br i1 %17, label %19, label %18
-
-18:                                               ; preds = %15
-  store i32 2, ptr %9, align 4
-  br label %35
-
-19:                                               ; preds = %15
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
-  %20 = load ptr, ptr %5, align 8, !tbaa !4
-  %21 = load atomic i32, ptr %20 acquire, align 4
-  store i32 %21, ptr %11, align 4
-  %22 = load i32, ptr %11, align 4, !tbaa !8
-  store i32 %22, ptr %10, align 4, !tbaa !8
-  %23 = load i32, ptr %10, align 4, !tbaa !8
-  %24 = load i32, ptr %6, align 4, !tbaa !8
-  %25 = icmp ne i32 %23, %24
-  br i1 %25, label %26, label %28
-
-26:                                               ; preds = %19
-  %27 = load i32, ptr %10, align 4, !tbaa !8
-  store i32 %27, ptr %4, align 4
-  store i32 1, ptr %9, align 4
-  br label %29
-
-28:                                               ; preds = %19
-  store i32 0, ptr %9, align 4
-  br label %29
-
-29:                                               ; preds = %28, %26
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
-  %30 = load i32, ptr %9, align 4
-  switch i32 %30, label %35 [
-    i32 0, label %31
-  ]
-
-31:                                               ; preds = %29
-  br label %32
-
-32:                                               ; preds = %31
-  %33 = load i32, ptr %8, align 4, !tbaa !8
-  %34 = add nsw i32 %33, 1
-  store i32 %34, ptr %8, align 4, !tbaa !8
-  br label %15, !llvm.loop !72
-
-35:                                               ; preds = %29, %18
-  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #9
-  %36 = load i32, ptr %9, align 4
-  switch i32 %36, label %66 [
-    i32 2, label %37
-    i32 1, label %64
-  ]
-
-37:                                               ; preds = %35
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
-  store i32 0, ptr %12, align 4, !tbaa !8
-  br label %38
-
-38:                                               ; preds = %57, %37
-  %39 = load i32, ptr %12, align 4, !tbaa !8
-  %40 = load i32, ptr %7, align 4, !tbaa !8
-  %41 = icmp slt i32 %39, %40
-  br i1 %41, label %43, label %42
-
-42:                                               ; preds = %38
-  store i32 5, ptr %9, align 4
-  br label %60
-
-43:                                               ; preds = %38
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
-  %44 = load ptr, ptr %5, align 8, !tbaa !4
-  %45 = load atomic i32, ptr %44 acquire, align 4
-  store i32 %45, ptr %14, align 4
-  %46 = load i32, ptr %14, align 4, !tbaa !8
-  store i32 %46, ptr %13, align 4, !tbaa !8
-  %47 = load i32, ptr %13, align 4, !tbaa !8
-  %48 = load i32, ptr %6, align 4, !tbaa !8
-  %49 = icmp ne i32 %47, %48
-  br i1 %49, label %50, label %52
-
-50:                                               ; preds = %43
-  %51 = load i32, ptr %13, align 4, !tbaa !8
-  store i32 %51, ptr %4, align 4
-  store i32 1, ptr %9, align 4
-  br label %54
-
-52:                                               ; preds = %43
-  %53 = call i32 @usleep(i32 noundef 40)
-  store i32 0, ptr %9, align 4
-  br label %54
-
-54:                                               ; preds = %52, %50
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
-  %55 = load i32, ptr %9, align 4
-  switch i32 %55, label %60 [
-    i32 0, label %56
-  ]
-
-56:                                               ; preds = %54
-  br label %57
-
-57:                                               ; preds = %56
-  %58 = load i32, ptr %12, align 4, !tbaa !8
-  %59 = add nsw i32 %58, 40
-  store i32 %59, ptr %12, align 4, !tbaa !8
-  br label %38, !llvm.loop !73
-
-60:                                               ; preds = %54, %42
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
-  %61 = load i32, ptr %9, align 4
-  switch i32 %61, label %66 [
-    i32 5, label %62
-    i32 1, label %64
-  ]
-
-62:                                               ; preds = %60
-  %63 = load i32, ptr %6, align 4, !tbaa !8
-  store i32 %63, ptr %4, align 4
-  br label %64
-
-64:                                               ; preds = %62, %60, %35
-  %65 = load i32, ptr %4, align 4
-  ret i32 %65
-
-66:                                               ; preds = %60, %35
-  unreachable
-}
-
-declare i32 @usleep(i32 noundef) #2
-
-; Function Attrs: nounwind
-define dso_local void @outrider_signal(ptr noundef %0) #0 {
-  %2 = alloca ptr, align 8
-  %3 = alloca i32, align 4
-  %4 = alloca i32, align 4
-  store ptr %0, ptr %2, align 8, !tbaa !4
-  %5 = load ptr, ptr %2, align 8, !tbaa !4
-  store i32 1, ptr %3, align 4, !tbaa !8
-  %6 = load i32, ptr %3, align 4
-  %7 = atomicrmw add ptr %5, i32 %6 release, align 4
-  %8 = add i32 %7, %6
-  store i32 %8, ptr %4, align 4
-  %9 = load i32, ptr %4, align 4, !tbaa !8
-  ret void
-}
-
-; Function Attrs: nocallback nofree nounwind willreturn memory(argmem: readwrite)
-declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #3
-
-declare i32 @sched_yield() #2
-
-; Function Attrs: nounwind
-define internal void @norm_rows(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #0 {
+define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #2 {
   %5 = alloca ptr, align 8
   %6 = alloca ptr, align 8
   %7 = alloca ptr, align 8
   %8 = alloca i32, align 4
-  %9 = alloca i32, align 4
-  %10 = alloca i64, align 8
+  %9 = alloca ptr, align 8
+  %10 = alloca i32, align 4
+  %11 = alloca %struct.Linear, align 8
+  %12 = alloca i32, align 4
+  %13 = alloca i32, align 4
+  %14 = alloca ptr, align 8
+  %15 = alloca ptr, align 8
+  %16 = alloca i32, align 4
   store ptr %0, ptr %5, align 8, !tbaa !4
   store ptr %1, ptr %6, align 8, !tbaa !4
   store ptr %2, ptr %7, align 8, !tbaa !4
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
-  %11 = load i32, ptr %8, align 4, !tbaa !8
-  store i32 %11, ptr %9, align 4, !tbaa !8
-  br label %12
+  call void @llvm.lifetime.start.p0(i64 8, ptr %9) #9
+  %17 = load ptr, ptr %5, align 8, !tbaa !4
+  %18 = getelementptr inbounds %struct.Model, ptr %17, i32 0, i32 19
+  %19 = load ptr, ptr %18, align 8, !tbaa !21
+  store ptr %19, ptr %9, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  %20 = load ptr, ptr %5, align 8, !tbaa !4
+  %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 1
+  %22 = load i32, ptr %21, align 4, !tbaa !14
+  store i32 %22, ptr %10, align 4, !tbaa !8
+  %23 = load ptr, ptr %7, align 8, !tbaa !4
+  %24 = getelementptr inbounds %struct.Batch, ptr %23, i32 0, i32 20
+  %25 = load ptr, ptr %24, align 8, !tbaa !37
+  %26 = icmp ne ptr %25, null
+  br i1 %26, label %27, label %66
 
-12:                                               ; preds = %44, %4
-  %13 = load i32, ptr %9, align 4, !tbaa !8
-  %14 = load ptr, ptr %6, align 8, !tbaa !4
-  %15 = getelementptr inbounds %struct.Batch, ptr %14, i32 0, i32 0
-  %16 = load i32, ptr %15, align 8, !tbaa !10
-  %17 = icmp slt i32 %13, %16
-  br i1 %17, label %19, label %18
+27:                                               ; preds = %4
+  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
+  %28 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 0
+  %29 = load ptr, ptr %7, align 8, !tbaa !4
+  %30 = getelementptr inbounds %struct.Batch, ptr %29, i32 0, i32 20
+  %31 = load ptr, ptr %30, align 8, !tbaa !37
+  store ptr %31, ptr %28, align 8, !tbaa !44
+  %32 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 1
+  %33 = load ptr, ptr %7, align 8, !tbaa !4
+  %34 = getelementptr inbounds %struct.Batch, ptr %33, i32 0, i32 10
+  %35 = load ptr, ptr %34, align 8, !tbaa !13
+  store ptr %35, ptr %32, align 8, !tbaa !47
+  %36 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 2
+  %37 = load ptr, ptr %6, align 8, !tbaa !4
+  %38 = getelementptr inbounds %struct.Head, ptr %37, i32 0, i32 0
+  %39 = load ptr, ptr %38, align 8, !tbaa !66
+  store ptr %39, ptr %36, align 8, !tbaa !49
+  %40 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 3
+  store ptr null, ptr %40, align 8, !tbaa !50
+  %41 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 4
+  %42 = load ptr, ptr %6, align 8, !tbaa !4
+  %43 = getelementptr inbounds %struct.Head, ptr %42, i32 0, i32 2
+  %44 = load i32, ptr %43, align 8, !tbaa !68
+  %45 = sext i32 %44 to i64
+  store i64 %45, ptr %41, align 8, !tbaa !51
+  %46 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 5
+  %47 = load i32, ptr %10, align 4, !tbaa !8
+  %48 = sext i32 %47 to i64
+  store i64 %48, ptr %46, align 8, !tbaa !53
+  %49 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 6
+  %50 = load ptr, ptr %7, align 8, !tbaa !4
+  %51 = getelementptr inbounds %struct.Batch, ptr %50, i32 0, i32 0
+  %52 = load i32, ptr %51, align 8, !tbaa !10
+  store i32 %52, ptr %49, align 8, !tbaa !54
+  %53 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 7
+  %54 = load ptr, ptr %6, align 8, !tbaa !4
+  %55 = getelementptr inbounds %struct.Head, ptr %54, i32 0, i32 2
+  %56 = load i32, ptr %55, align 8, !tbaa !68
+  store i32 %56, ptr %53, align 4, !tbaa !55
+  %57 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 8
+  store i32 0, ptr %57, align 8, !tbaa !56
+  %58 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 9
+  %59 = load ptr, ptr %5, align 8, !tbaa !4
+  %60 = getelementptr inbounds %struct.Model, ptr %59, i32 0, i32 7
+  %61 = load i32, ptr %60, align 4, !tbaa !26
+  store i32 %61, ptr %58, align 4, !tbaa !57
+  %62 = load i32, ptr %10, align 4, !tbaa !8
+  %63 = call i32 @panels(i32 noundef %62)
+  %64 = load ptr, ptr %7, align 8, !tbaa !4
+  call void @linear(ptr noundef %11, i32 noundef %63, ptr noundef %64, i32 noundef 7)
+  %65 = load ptr, ptr %7, align 8, !tbaa !4
+  call void @barrier_wait(ptr noundef %65)
+  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #9
+  br label %66
 
-18:                                               ; preds = %12
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
-  br label %50
+66:                                               ; preds = %27, %4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  %67 = load i32, ptr %8, align 4, !tbaa !8
+  store i32 %67, ptr %12, align 4, !tbaa !8
+  br label %68
 
-19:                                               ; preds = %12
-  call void @llvm.lifetime.start.p0(i64 8, ptr %10) #9
-  %20 = load i32, ptr %9, align 4, !tbaa !8
-  %21 = sext i32 %20 to i64
-  %22 = load ptr, ptr %5, align 8, !tbaa !4
-  %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 1
-  %24 = load i32, ptr %23, align 4, !tbaa !14
-  %25 = sext i32 %24 to i64
-  %26 = mul nsw i64 %21, %25
-  store i64 %26, ptr %10, align 8, !tbaa !24
-  %27 = load ptr, ptr %6, align 8, !tbaa !4
-  %28 = getelementptr inbounds %struct.Batch, ptr %27, i32 0, i32 10
-  %29 = load ptr, ptr %28, align 8, !tbaa !13
-  %30 = load i64, ptr %10, align 8, !tbaa !24
-  %31 = getelementptr inbounds float, ptr %29, i64 %30
-  %32 = load ptr, ptr %7, align 8, !tbaa !4
-  %33 = load ptr, ptr %5, align 8, !tbaa !4
-  %34 = getelementptr inbounds %struct.Model, ptr %33, i32 0, i32 12
-  %35 = load float, ptr %34, align 8, !tbaa !67
-  %36 = load ptr, ptr %5, align 8, !tbaa !4
-  %37 = getelementptr inbounds %struct.Model, ptr %36, i32 0, i32 1
-  %38 = load i32, ptr %37, align 4, !tbaa !14
-  %39 = load ptr, ptr %6, align 8, !tbaa !4
-  %40 = getelementptr inbounds %struct.Batch, ptr %39, i32 0, i32 11
-  %41 = load ptr, ptr %40, align 8, !tbaa !39
-  %42 = load i64, ptr %10, align 8, !tbaa !24
-  %43 = getelementptr inbounds float, ptr %41, i64 %42
-  call void @rms_norm(ptr noundef %31, ptr noundef %32, float noundef %35, i32 noundef %38, ptr noundef %43)
-  call void @llvm.lifetime.end.p0(i64 8, ptr %10) #9
-  br label %44
+68:                                               ; preds = %153, %66
+  %69 = load i32, ptr %12, align 4, !tbaa !8
+  %70 = load ptr, ptr %7, align 8, !tbaa !4
+  %71 = getelementptr inbounds %struct.Batch, ptr %70, i32 0, i32 0
+  %72 = load i32, ptr %71, align 8, !tbaa !10
+  %73 = icmp slt i32 %69, %72
+  br i1 %73, label %75, label %74
 
-44:                                               ; preds = %19
-  %45 = load ptr, ptr %6, align 8, !tbaa !4
-  %46 = getelementptr inbounds %struct.Batch, ptr %45, i32 0, i32 3
-  %47 = load i32, ptr %46, align 4, !tbaa !17
-  %48 = load i32, ptr %9, align 4, !tbaa !8
-  %49 = add nsw i32 %48, %47
-  store i32 %49, ptr %9, align 4, !tbaa !8
-  br label %12, !llvm.loop !74
+74:                                               ; preds = %68
+  store i32 2, ptr %13, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  br label %159
 
-50:                                               ; preds = %18
+75:                                               ; preds = %68
+  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #9
+  %76 = load ptr, ptr %7, align 8, !tbaa !4
+  %77 = getelementptr inbounds %struct.Batch, ptr %76, i32 0, i32 10
+  %78 = load ptr, ptr %77, align 8, !tbaa !13
+  %79 = load i32, ptr %12, align 4, !tbaa !8
+  %80 = sext i32 %79 to i64
+  %81 = load i32, ptr %10, align 4, !tbaa !8
+  %82 = sext i32 %81 to i64
+  %83 = mul nsw i64 %80, %82
+  %84 = getelementptr inbounds float, ptr %78, i64 %83
+  store ptr %84, ptr %14, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
+  %85 = load ptr, ptr %7, align 8, !tbaa !4
+  %86 = getelementptr inbounds %struct.Batch, ptr %85, i32 0, i32 11
+  %87 = load ptr, ptr %86, align 8, !tbaa !43
+  %88 = load i32, ptr %12, align 4, !tbaa !8
+  %89 = sext i32 %88 to i64
+  %90 = mul nsw i64 %89, 2
+  %91 = load i32, ptr %10, align 4, !tbaa !8
+  %92 = sext i32 %91 to i64
+  %93 = mul nsw i64 %90, %92
+  %94 = getelementptr inbounds float, ptr %87, i64 %93
+  store ptr %94, ptr %15, align 8, !tbaa !4
+  %95 = load ptr, ptr %5, align 8, !tbaa !4
+  %96 = load ptr, ptr %7, align 8, !tbaa !4
+  %97 = getelementptr inbounds %struct.Batch, ptr %96, i32 0, i32 4
+  %98 = load ptr, ptr %97, align 8, !tbaa !12
+  %99 = load i32, ptr %12, align 4, !tbaa !8
+  %100 = sext i32 %99 to i64
+  %101 = getelementptr inbounds i32, ptr %98, i64 %100
+  %102 = load i32, ptr %101, align 4, !tbaa !8
+  %103 = load ptr, ptr %15, align 8, !tbaa !4
+  call void @embed_row(ptr noundef %95, i32 noundef %102, ptr noundef %103)
+  %104 = load ptr, ptr %15, align 8, !tbaa !4
+  %105 = load ptr, ptr %9, align 8, !tbaa !4
+  %106 = getelementptr inbounds %struct.Layer, ptr %105, i32 0, i32 0
+  %107 = load ptr, ptr %106, align 8, !tbaa !40
+  %108 = load ptr, ptr %5, align 8, !tbaa !4
+  %109 = getelementptr inbounds %struct.Model, ptr %108, i32 0, i32 12
+  %110 = load float, ptr %109, align 8, !tbaa !61
+  %111 = load i32, ptr %10, align 4, !tbaa !8
+  %112 = load ptr, ptr %15, align 8, !tbaa !4
+  call void @rms_norm(ptr noundef %104, ptr noundef %107, float noundef %110, i32 noundef %111, ptr noundef %112)
+  %113 = load ptr, ptr %14, align 8, !tbaa !4
+  %114 = load ptr, ptr %6, align 8, !tbaa !4
+  %115 = getelementptr inbounds %struct.Head, ptr %114, i32 0, i32 1
+  %116 = load ptr, ptr %115, align 8, !tbaa !69
+  %117 = load ptr, ptr %5, align 8, !tbaa !4
+  %118 = getelementptr inbounds %struct.Model, ptr %117, i32 0, i32 12
+  %119 = load float, ptr %118, align 8, !tbaa !61
+  %120 = load i32, ptr %10, align 4, !tbaa !8
+  %121 = load ptr, ptr %15, align 8, !tbaa !4
+  %122 = load i32, ptr %10, align 4, !tbaa !8
+  %123 = sext i32 %122 to i64
+  %124 = getelementptr inbounds float, ptr %121, i64 %123
+  call void @rms_norm(ptr noundef %113, ptr noundef %116, float noundef %119, i32 noundef %120, ptr noundef %124)
+  %125 = load ptr, ptr %6, align 8, !tbaa !4
+  %126 = getelementptr inbounds %struct.Head, ptr %125, i32 0, i32 3
+  %127 = load i32, ptr %126, align 4, !tbaa !70
+  %128 = icmp ne i32 %127, 0
+  br i1 %128, label %129, label %152
+
+129:                                              ; preds = %75
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  store i32 0, ptr %16, align 4, !tbaa !8
+  br label %130
+
+130:                                              ; preds = %148, %129
+  %131 = load i32, ptr %16, align 4, !tbaa !8
+  %132 = load i32, ptr %10, align 4, !tbaa !8
+  %133 = icmp slt i32 %131, %132
+  br i1 %133, label %135, label %134
+
+134:                                              ; preds = %130
+  store i32 5, ptr %13, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  br label %151
+
+135:                                              ; preds = %130
+  %136 = load ptr, ptr %14, align 8, !tbaa !4
+  %137 = load i32, ptr %16, align 4, !tbaa !8
+  %138 = sext i32 %137 to i64
+  %139 = getelementptr inbounds float, ptr %136, i64 %138
+  %140 = load ptr, ptr %15, align 8, !tbaa !4
+  %141 = load i32, ptr %10, align 4, !tbaa !8
+  %142 = sext i32 %141 to i64
+  %143 = getelementptr inbounds float, ptr %140, i64 %142
+  %144 = load i32, ptr %16, align 4, !tbaa !8
+  %145 = sext i32 %144 to i64
+  %146 = getelementptr inbounds float, ptr %143, i64 %145
+  %147 = call <16 x float> @load(ptr noundef %146)
+  call void @store(ptr noundef %139, <16 x float> noundef %147)
+  br label %148
+
+148:                                              ; preds = %135
+  %149 = load i32, ptr %16, align 4, !tbaa !8
+  %150 = add nsw i32 %149, 16
+  store i32 %150, ptr %16, align 4, !tbaa !8
+  br label %130, !llvm.loop !71
+
+151:                                              ; preds = %134
+  br label %152
+
+152:                                              ; preds = %151, %75
+  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #9
+  br label %153
+
+153:                                              ; preds = %152
+  %154 = load ptr, ptr %7, align 8, !tbaa !4
+  %155 = getelementptr inbounds %struct.Batch, ptr %154, i32 0, i32 3
+  %156 = load i32, ptr %155, align 4, !tbaa !17
+  %157 = load i32, ptr %12, align 4, !tbaa !8
+  %158 = add nsw i32 %157, %156
+  store i32 %158, ptr %12, align 4, !tbaa !8
+  br label %68, !llvm.loop !72
+
+159:                                              ; preds = %74
+  %160 = load ptr, ptr %5, align 8, !tbaa !4
+  %161 = load ptr, ptr %9, align 8, !tbaa !4
+  %162 = load ptr, ptr %7, align 8, !tbaa !4
+  %163 = load i32, ptr %10, align 4, !tbaa !8
+  %164 = mul nsw i32 2, %163
+  %165 = load i32, ptr %8, align 4, !tbaa !8
+  call void @attention(ptr noundef %160, ptr noundef %161, ptr noundef %162, i32 noundef %164, i32 noundef %165, i32 noundef 0)
+  %166 = load ptr, ptr %5, align 8, !tbaa !4
+  %167 = load ptr, ptr %9, align 8, !tbaa !4
+  %168 = load ptr, ptr %7, align 8, !tbaa !4
+  %169 = load i32, ptr %8, align 4, !tbaa !8
+  call void @mlp_layer(ptr noundef %166, ptr noundef %167, ptr noundef %168, i32 noundef %169, i32 noundef 0)
+  %170 = load ptr, ptr %7, align 8, !tbaa !4
+  %171 = getelementptr inbounds %struct.Batch, ptr %170, i32 0, i32 1
+  %172 = load i32, ptr %171, align 4, !tbaa !23
+  %173 = icmp ne i32 %172, 0
+  br i1 %173, label %174, label %178
+
+174:                                              ; preds = %159
+  %175 = load ptr, ptr %5, align 8, !tbaa !4
+  %176 = load ptr, ptr %7, align 8, !tbaa !4
+  %177 = load i32, ptr %8, align 4, !tbaa !8
+  call void @logits_layer(ptr noundef %175, ptr noundef %176, i32 noundef %177, i32 noundef 8)
+  br label %178
+
+178:                                              ; preds = %174, %159
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %9) #9
   ret void
 }
 
@@ -1248,7 +1197,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
 41:                                               ; preds = %32
   %42 = load ptr, ptr %5, align 8, !tbaa !4
   %43 = getelementptr inbounds %struct.Linear, ptr %42, i32 0, i32 9
-  %44 = load i32, ptr %43, align 4, !tbaa !54
+  %44 = load i32, ptr %43, align 4, !tbaa !57
   %45 = icmp ne i32 %44, 0
   br i1 %45, label %46, label %49
 
@@ -1271,7 +1220,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   %54 = load i32, ptr %12, align 4, !tbaa !8
   %55 = add nsw i32 %54, 1
   store i32 %55, ptr %12, align 4, !tbaa !8
-  br label %32, !llvm.loop !75
+  br label %32, !llvm.loop !73
 
 56:                                               ; preds = %40
   store i32 0, ptr %11, align 4
@@ -1292,502 +1241,8 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   ret void
 }
 
-; Function Attrs: nounwind
-define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #0 {
-  %5 = alloca ptr, align 8
-  %6 = alloca ptr, align 8
-  %7 = alloca ptr, align 8
-  %8 = alloca i32, align 4
-  %9 = alloca i32, align 4
-  %10 = alloca i32, align 4
-  %11 = alloca i32, align 4
-  %12 = alloca i32, align 4
-  %13 = alloca ptr, align 8
-  %14 = alloca ptr, align 8
-  %15 = alloca ptr, align 8
-  %16 = alloca i32, align 4
-  %17 = alloca ptr, align 8
-  %18 = alloca ptr, align 8
-  %19 = alloca ptr, align 8
-  %20 = alloca ptr, align 8
-  %21 = alloca i32, align 4
-  store ptr %0, ptr %5, align 8, !tbaa !4
-  store ptr %1, ptr %6, align 8, !tbaa !4
-  store ptr %2, ptr %7, align 8, !tbaa !4
-  store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
-  %22 = load ptr, ptr %5, align 8, !tbaa !4
-  %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 4
-  %24 = load i32, ptr %23, align 8, !tbaa !36
-  store i32 %24, ptr %9, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
-  %25 = load i32, ptr %9, align 4, !tbaa !8
-  %26 = sdiv i32 %25, 2
-  store i32 %26, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
-  %27 = load ptr, ptr %5, align 8, !tbaa !4
-  %28 = getelementptr inbounds %struct.Model, ptr %27, i32 0, i32 2
-  %29 = load i32, ptr %28, align 8, !tbaa !35
-  store i32 %29, ptr %11, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
-  %30 = load ptr, ptr %5, align 8, !tbaa !4
-  %31 = getelementptr inbounds %struct.Model, ptr %30, i32 0, i32 3
-  %32 = load i32, ptr %31, align 4, !tbaa !56
-  store i32 %32, ptr %12, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %13) #9
-  %33 = load ptr, ptr %7, align 8, !tbaa !4
-  %34 = getelementptr inbounds %struct.Batch, ptr %33, i32 0, i32 12
-  %35 = load ptr, ptr %34, align 8, !tbaa !42
-  %36 = load i32, ptr %8, align 4, !tbaa !8
-  %37 = sext i32 %36 to i64
-  %38 = load ptr, ptr %5, align 8, !tbaa !4
-  %39 = getelementptr inbounds %struct.Model, ptr %38, i32 0, i32 11
-  %40 = load i32, ptr %39, align 4, !tbaa !49
-  %41 = sext i32 %40 to i64
-  %42 = mul nsw i64 %37, %41
-  %43 = getelementptr inbounds float, ptr %35, i64 %42
-  store ptr %43, ptr %13, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #9
-  %44 = load ptr, ptr %5, align 8, !tbaa !4
-  %45 = getelementptr inbounds %struct.Model, ptr %44, i32 0, i32 17
-  %46 = load ptr, ptr %45, align 8, !tbaa !76
-  %47 = load ptr, ptr %7, align 8, !tbaa !4
-  %48 = getelementptr inbounds %struct.Batch, ptr %47, i32 0, i32 5
-  %49 = load ptr, ptr %48, align 8, !tbaa !77
-  %50 = load i32, ptr %8, align 4, !tbaa !8
-  %51 = sext i32 %50 to i64
-  %52 = getelementptr inbounds i32, ptr %49, i64 %51
-  %53 = load i32, ptr %52, align 4, !tbaa !8
-  %54 = sext i32 %53 to i64
-  %55 = load i32, ptr %10, align 4, !tbaa !8
-  %56 = sext i32 %55 to i64
-  %57 = mul nsw i64 %54, %56
-  %58 = getelementptr inbounds float, ptr %46, i64 %57
-  store ptr %58, ptr %14, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
-  %59 = load ptr, ptr %5, align 8, !tbaa !4
-  %60 = getelementptr inbounds %struct.Model, ptr %59, i32 0, i32 18
-  %61 = load ptr, ptr %60, align 8, !tbaa !78
-  %62 = load ptr, ptr %7, align 8, !tbaa !4
-  %63 = getelementptr inbounds %struct.Batch, ptr %62, i32 0, i32 5
-  %64 = load ptr, ptr %63, align 8, !tbaa !77
-  %65 = load i32, ptr %8, align 4, !tbaa !8
-  %66 = sext i32 %65 to i64
-  %67 = getelementptr inbounds i32, ptr %64, i64 %66
-  %68 = load i32, ptr %67, align 4, !tbaa !8
-  %69 = sext i32 %68 to i64
-  %70 = load i32, ptr %10, align 4, !tbaa !8
-  %71 = sext i32 %70 to i64
-  %72 = mul nsw i64 %69, %71
-  %73 = getelementptr inbounds float, ptr %61, i64 %72
-  store ptr %73, ptr %15, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
-  store i32 0, ptr %16, align 4, !tbaa !8
-  br label %74
-
-74:                                               ; preds = %116, %4
-  %75 = load i32, ptr %16, align 4, !tbaa !8
-  %76 = load i32, ptr %11, align 4, !tbaa !8
-  %77 = load i32, ptr %12, align 4, !tbaa !8
-  %78 = add nsw i32 %76, %77
-  %79 = icmp slt i32 %75, %78
-  br i1 %79, label %81, label %80
-
-80:                                               ; preds = %74
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
-  br label %119
-
-81:                                               ; preds = %74
-  call void @llvm.lifetime.start.p0(i64 8, ptr %17) #9
-  %82 = load ptr, ptr %13, align 8, !tbaa !4
-  %83 = load i32, ptr %16, align 4, !tbaa !8
-  %84 = load i32, ptr %9, align 4, !tbaa !8
-  %85 = mul nsw i32 %83, %84
-  %86 = sext i32 %85 to i64
-  %87 = getelementptr inbounds float, ptr %82, i64 %86
-  store ptr %87, ptr %17, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #9
-  %88 = load i32, ptr %16, align 4, !tbaa !8
-  %89 = load i32, ptr %11, align 4, !tbaa !8
-  %90 = icmp slt i32 %88, %89
-  br i1 %90, label %91, label %95
-
-91:                                               ; preds = %81
-  %92 = load ptr, ptr %6, align 8, !tbaa !4
-  %93 = getelementptr inbounds %struct.Layer, ptr %92, i32 0, i32 2
-  %94 = load ptr, ptr %93, align 8, !tbaa !79
-  br label %99
-
-95:                                               ; preds = %81
-  %96 = load ptr, ptr %6, align 8, !tbaa !4
-  %97 = getelementptr inbounds %struct.Layer, ptr %96, i32 0, i32 3
-  %98 = load ptr, ptr %97, align 8, !tbaa !80
-  br label %99
-
-99:                                               ; preds = %95, %91
-  %100 = phi ptr [ %94, %91 ], [ %98, %95 ]
-  store ptr %100, ptr %18, align 8, !tbaa !4
-  %101 = load ptr, ptr %18, align 8, !tbaa !4
-  %102 = icmp ne ptr %101, null
-  br i1 %102, label %103, label %111
-
-103:                                              ; preds = %99
-  %104 = load ptr, ptr %17, align 8, !tbaa !4
-  %105 = load ptr, ptr %18, align 8, !tbaa !4
-  %106 = load ptr, ptr %5, align 8, !tbaa !4
-  %107 = getelementptr inbounds %struct.Model, ptr %106, i32 0, i32 12
-  %108 = load float, ptr %107, align 8, !tbaa !67
-  %109 = load i32, ptr %9, align 4, !tbaa !8
-  %110 = load ptr, ptr %17, align 8, !tbaa !4
-  call void @rms_norm(ptr noundef %104, ptr noundef %105, float noundef %108, i32 noundef %109, ptr noundef %110)
-  br label %111
-
-111:                                              ; preds = %103, %99
-  %112 = load ptr, ptr %17, align 8, !tbaa !4
-  %113 = load ptr, ptr %14, align 8, !tbaa !4
-  %114 = load ptr, ptr %15, align 8, !tbaa !4
-  %115 = load i32, ptr %10, align 4, !tbaa !8
-  call void @rope_head(ptr noundef %112, ptr noundef %113, ptr noundef %114, i32 noundef %115)
-  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %17) #9
-  br label %116
-
-116:                                              ; preds = %111
-  %117 = load i32, ptr %16, align 4, !tbaa !8
-  %118 = add nsw i32 %117, 1
-  store i32 %118, ptr %16, align 4, !tbaa !8
-  br label %74, !llvm.loop !81
-
-119:                                              ; preds = %80
-  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
-  %120 = load ptr, ptr %13, align 8, !tbaa !4
-  %121 = load i32, ptr %11, align 4, !tbaa !8
-  %122 = load i32, ptr %9, align 4, !tbaa !8
-  %123 = mul nsw i32 %121, %122
-  %124 = sext i32 %123 to i64
-  %125 = getelementptr inbounds float, ptr %120, i64 %124
-  store ptr %125, ptr %19, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #9
-  %126 = load ptr, ptr %19, align 8, !tbaa !4
-  %127 = load i32, ptr %12, align 4, !tbaa !8
-  %128 = load i32, ptr %9, align 4, !tbaa !8
-  %129 = mul nsw i32 %127, %128
-  %130 = sext i32 %129 to i64
-  %131 = getelementptr inbounds float, ptr %126, i64 %130
-  store ptr %131, ptr %20, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #9
-  store i32 0, ptr %21, align 4, !tbaa !8
-  br label %132
-
-132:                                              ; preds = %160, %119
-  %133 = load i32, ptr %21, align 4, !tbaa !8
-  %134 = load i32, ptr %12, align 4, !tbaa !8
-  %135 = icmp slt i32 %133, %134
-  br i1 %135, label %137, label %136
-
-136:                                              ; preds = %132
-  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #9
-  br label %163
-
-137:                                              ; preds = %132
-  %138 = load ptr, ptr %5, align 8, !tbaa !4
-  %139 = load ptr, ptr %6, align 8, !tbaa !4
-  %140 = load ptr, ptr %7, align 8, !tbaa !4
-  %141 = getelementptr inbounds %struct.Batch, ptr %140, i32 0, i32 6
-  %142 = load ptr, ptr %141, align 8, !tbaa !82
-  %143 = load i32, ptr %8, align 4, !tbaa !8
-  %144 = sext i32 %143 to i64
-  %145 = getelementptr inbounds i32, ptr %142, i64 %144
-  %146 = load i32, ptr %145, align 4, !tbaa !8
-  %147 = load i32, ptr %21, align 4, !tbaa !8
-  %148 = load ptr, ptr %19, align 8, !tbaa !4
-  %149 = load i32, ptr %21, align 4, !tbaa !8
-  %150 = load i32, ptr %9, align 4, !tbaa !8
-  %151 = mul nsw i32 %149, %150
-  %152 = sext i32 %151 to i64
-  %153 = getelementptr inbounds float, ptr %148, i64 %152
-  %154 = load ptr, ptr %20, align 8, !tbaa !4
-  %155 = load i32, ptr %21, align 4, !tbaa !8
-  %156 = load i32, ptr %9, align 4, !tbaa !8
-  %157 = mul nsw i32 %155, %156
-  %158 = sext i32 %157 to i64
-  %159 = getelementptr inbounds float, ptr %154, i64 %158
-  call void @write_kv(ptr noundef %138, ptr noundef %139, i32 noundef %146, i32 noundef %147, ptr noundef %153, ptr noundef %159)
-  br label %160
-
-160:                                              ; preds = %137
-  %161 = load i32, ptr %21, align 4, !tbaa !8
-  %162 = add nsw i32 %161, 1
-  store i32 %162, ptr %21, align 4, !tbaa !8
-  br label %132, !llvm.loop !83
-
-163:                                              ; preds = %136
-  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
-  ret void
-}
-
 ; Function Attrs: alwaysinline nounwind
-define internal i32 @next_chunk(ptr noundef %0, i32 noundef %1) #4 {
-  %3 = alloca ptr, align 8
-  %4 = alloca i32, align 4
-  %5 = alloca i32, align 4
-  %6 = alloca i32, align 4
-  store ptr %0, ptr %3, align 8, !tbaa !4
-  store i32 %1, ptr %4, align 4, !tbaa !8
-  %7 = load ptr, ptr %3, align 8, !tbaa !4
-  %8 = getelementptr inbounds %struct.Batch, ptr %7, i32 0, i32 16
-  %9 = load ptr, ptr %8, align 8, !tbaa !84
-  %10 = load i32, ptr %4, align 4, !tbaa !8
-  %11 = sext i32 %10 to i64
-  %12 = getelementptr inbounds i32, ptr %9, i64 %11
-  store i32 1, ptr %5, align 4, !tbaa !8
-  %13 = load i32, ptr %5, align 4
-  %14 = atomicrmw add ptr %12, i32 %13 monotonic, align 4
-  store i32 %14, ptr %6, align 4
-  %15 = load i32, ptr %6, align 4, !tbaa !8
-  ret i32 %15
-}
-
-; Function Attrs: nounwind
-define internal void @attend_row(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i32 noundef %4) #0 {
-  %6 = alloca ptr, align 8
-  %7 = alloca ptr, align 8
-  %8 = alloca ptr, align 8
-  %9 = alloca i32, align 4
-  %10 = alloca i32, align 4
-  %11 = alloca i32, align 4
-  %12 = alloca i32, align 4
-  %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  %15 = alloca ptr, align 8
-  %16 = alloca i32, align 4
-  %17 = alloca i32, align 4
-  %18 = alloca ptr, align 8
-  %19 = alloca ptr, align 8
-  store ptr %0, ptr %6, align 8, !tbaa !4
-  store ptr %1, ptr %7, align 8, !tbaa !4
-  store ptr %2, ptr %8, align 8, !tbaa !4
-  store i32 %3, ptr %9, align 4, !tbaa !8
-  store i32 %4, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
-  %20 = load ptr, ptr %6, align 8, !tbaa !4
-  %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 4
-  %22 = load i32, ptr %21, align 8, !tbaa !36
-  store i32 %22, ptr %11, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
-  %23 = load ptr, ptr %6, align 8, !tbaa !4
-  %24 = getelementptr inbounds %struct.Model, ptr %23, i32 0, i32 2
-  %25 = load i32, ptr %24, align 8, !tbaa !35
-  %26 = load ptr, ptr %6, align 8, !tbaa !4
-  %27 = getelementptr inbounds %struct.Model, ptr %26, i32 0, i32 3
-  %28 = load i32, ptr %27, align 4, !tbaa !56
-  %29 = sdiv i32 %25, %28
-  store i32 %29, ptr %12, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
-  %30 = load ptr, ptr %8, align 8, !tbaa !4
-  %31 = getelementptr inbounds %struct.Batch, ptr %30, i32 0, i32 5
-  %32 = load ptr, ptr %31, align 8, !tbaa !77
-  %33 = load i32, ptr %9, align 4, !tbaa !8
-  %34 = sext i32 %33 to i64
-  %35 = getelementptr inbounds i32, ptr %32, i64 %34
-  %36 = load i32, ptr %35, align 4, !tbaa !8
-  store i32 %36, ptr %13, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
-  %37 = load ptr, ptr %6, align 8, !tbaa !4
-  %38 = getelementptr inbounds %struct.Model, ptr %37, i32 0, i32 10
-  %39 = load i32, ptr %38, align 8, !tbaa !85
-  %40 = icmp ne i32 %39, 0
-  br i1 %40, label %41, label %54
-
-41:                                               ; preds = %5
-  %42 = load i32, ptr %13, align 4, !tbaa !8
-  %43 = load ptr, ptr %6, align 8, !tbaa !4
-  %44 = getelementptr inbounds %struct.Model, ptr %43, i32 0, i32 10
-  %45 = load i32, ptr %44, align 8, !tbaa !85
-  %46 = icmp sge i32 %42, %45
-  br i1 %46, label %47, label %54
-
-47:                                               ; preds = %41
-  %48 = load i32, ptr %13, align 4, !tbaa !8
-  %49 = load ptr, ptr %6, align 8, !tbaa !4
-  %50 = getelementptr inbounds %struct.Model, ptr %49, i32 0, i32 10
-  %51 = load i32, ptr %50, align 8, !tbaa !85
-  %52 = sub nsw i32 %48, %51
-  %53 = add nsw i32 %52, 1
-  br label %55
-
-54:                                               ; preds = %41, %5
-  br label %55
-
-55:                                               ; preds = %54, %47
-  %56 = phi i32 [ %53, %47 ], [ 0, %54 ]
-  store i32 %56, ptr %14, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
-  %57 = load ptr, ptr %8, align 8, !tbaa !4
-  %58 = getelementptr inbounds %struct.Batch, ptr %57, i32 0, i32 8
-  %59 = load ptr, ptr %58, align 8, !tbaa !86
-  %60 = load ptr, ptr %8, align 8, !tbaa !4
-  %61 = getelementptr inbounds %struct.Batch, ptr %60, i32 0, i32 7
-  %62 = load ptr, ptr %61, align 8, !tbaa !87
-  %63 = load i32, ptr %9, align 4, !tbaa !8
-  %64 = sext i32 %63 to i64
-  %65 = getelementptr inbounds i32, ptr %62, i64 %64
-  %66 = load i32, ptr %65, align 4, !tbaa !8
-  %67 = sext i32 %66 to i64
-  %68 = load ptr, ptr %8, align 8, !tbaa !4
-  %69 = getelementptr inbounds %struct.Batch, ptr %68, i32 0, i32 2
-  %70 = load i32, ptr %69, align 8, !tbaa !88
-  %71 = sext i32 %70 to i64
-  %72 = mul nsw i64 %67, %71
-  %73 = getelementptr inbounds i32, ptr %59, i64 %72
-  store ptr %73, ptr %15, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
-  %74 = load i32, ptr %10, align 4, !tbaa !8
-  %75 = load i32, ptr %12, align 4, !tbaa !8
-  %76 = mul nsw i32 %74, %75
-  store i32 %76, ptr %16, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #9
-  %77 = load i32, ptr %12, align 4, !tbaa !8
-  store i32 %77, ptr %17, align 4, !tbaa !8
-  br label %78
-
-78:                                               ; preds = %155, %55
-  %79 = load i32, ptr %17, align 4, !tbaa !8
-  %80 = icmp sgt i32 %79, 0
-  br i1 %80, label %82, label %81
-
-81:                                               ; preds = %78
-  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
-  br label %160
-
-82:                                               ; preds = %78
-  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #9
-  %83 = load ptr, ptr %8, align 8, !tbaa !4
-  %84 = getelementptr inbounds %struct.Batch, ptr %83, i32 0, i32 12
-  %85 = load ptr, ptr %84, align 8, !tbaa !42
-  %86 = load i32, ptr %9, align 4, !tbaa !8
-  %87 = sext i32 %86 to i64
-  %88 = load ptr, ptr %6, align 8, !tbaa !4
-  %89 = getelementptr inbounds %struct.Model, ptr %88, i32 0, i32 11
-  %90 = load i32, ptr %89, align 4, !tbaa !49
-  %91 = sext i32 %90 to i64
-  %92 = mul nsw i64 %87, %91
-  %93 = getelementptr inbounds float, ptr %85, i64 %92
-  %94 = load i32, ptr %16, align 4, !tbaa !8
-  %95 = load i32, ptr %11, align 4, !tbaa !8
-  %96 = mul nsw i32 %94, %95
-  %97 = sext i32 %96 to i64
-  %98 = getelementptr inbounds float, ptr %93, i64 %97
-  store ptr %98, ptr %18, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
-  %99 = load ptr, ptr %8, align 8, !tbaa !4
-  %100 = getelementptr inbounds %struct.Batch, ptr %99, i32 0, i32 13
-  %101 = load ptr, ptr %100, align 8, !tbaa !58
-  %102 = load i32, ptr %9, align 4, !tbaa !8
-  %103 = sext i32 %102 to i64
-  %104 = load ptr, ptr %6, align 8, !tbaa !4
-  %105 = getelementptr inbounds %struct.Model, ptr %104, i32 0, i32 2
-  %106 = load i32, ptr %105, align 8, !tbaa !35
-  %107 = sext i32 %106 to i64
-  %108 = mul nsw i64 %103, %107
-  %109 = load i32, ptr %16, align 4, !tbaa !8
-  %110 = sext i32 %109 to i64
-  %111 = add nsw i64 %108, %110
-  %112 = load i32, ptr %11, align 4, !tbaa !8
-  %113 = sext i32 %112 to i64
-  %114 = mul nsw i64 %111, %113
-  %115 = getelementptr inbounds float, ptr %101, i64 %114
-  store ptr %115, ptr %19, align 8, !tbaa !4
-  %116 = load i32, ptr %17, align 4, !tbaa !8
-  %117 = call i32 @min32(i32 noundef %116, i32 noundef 4)
-  switch i32 %117, label %145 [
-    i32 1, label %118
-    i32 2, label %127
-    i32 3, label %136
-  ]
-
-118:                                              ; preds = %82
-  %119 = load ptr, ptr %6, align 8, !tbaa !4
-  %120 = load ptr, ptr %7, align 8, !tbaa !4
-  %121 = load ptr, ptr %18, align 8, !tbaa !4
-  %122 = load ptr, ptr %15, align 8, !tbaa !4
-  %123 = load i32, ptr %10, align 4, !tbaa !8
-  %124 = load i32, ptr %14, align 4, !tbaa !8
-  %125 = load i32, ptr %13, align 4, !tbaa !8
-  %126 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend1(ptr noundef %119, ptr noundef %120, ptr noundef %121, ptr noundef %122, i32 noundef %123, i32 noundef %124, i32 noundef %125, ptr noundef %126)
-  br label %154
-
-127:                                              ; preds = %82
-  %128 = load ptr, ptr %6, align 8, !tbaa !4
-  %129 = load ptr, ptr %7, align 8, !tbaa !4
-  %130 = load ptr, ptr %18, align 8, !tbaa !4
-  %131 = load ptr, ptr %15, align 8, !tbaa !4
-  %132 = load i32, ptr %10, align 4, !tbaa !8
-  %133 = load i32, ptr %14, align 4, !tbaa !8
-  %134 = load i32, ptr %13, align 4, !tbaa !8
-  %135 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend2(ptr noundef %128, ptr noundef %129, ptr noundef %130, ptr noundef %131, i32 noundef %132, i32 noundef %133, i32 noundef %134, ptr noundef %135)
-  br label %154
-
-136:                                              ; preds = %82
-  %137 = load ptr, ptr %6, align 8, !tbaa !4
-  %138 = load ptr, ptr %7, align 8, !tbaa !4
-  %139 = load ptr, ptr %18, align 8, !tbaa !4
-  %140 = load ptr, ptr %15, align 8, !tbaa !4
-  %141 = load i32, ptr %10, align 4, !tbaa !8
-  %142 = load i32, ptr %14, align 4, !tbaa !8
-  %143 = load i32, ptr %13, align 4, !tbaa !8
-  %144 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend3(ptr noundef %137, ptr noundef %138, ptr noundef %139, ptr noundef %140, i32 noundef %141, i32 noundef %142, i32 noundef %143, ptr noundef %144)
-  br label %154
-
-145:                                              ; preds = %82
-  %146 = load ptr, ptr %6, align 8, !tbaa !4
-  %147 = load ptr, ptr %7, align 8, !tbaa !4
-  %148 = load ptr, ptr %18, align 8, !tbaa !4
-  %149 = load ptr, ptr %15, align 8, !tbaa !4
-  %150 = load i32, ptr %10, align 4, !tbaa !8
-  %151 = load i32, ptr %14, align 4, !tbaa !8
-  %152 = load i32, ptr %13, align 4, !tbaa !8
-  %153 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend4(ptr noundef %146, ptr noundef %147, ptr noundef %148, ptr noundef %149, i32 noundef %150, i32 noundef %151, i32 noundef %152, ptr noundef %153)
-  br label %154
-
-154:                                              ; preds = %145, %136, %127, %118
-  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #9
-  br label %155
-
-155:                                              ; preds = %154
-  %156 = load i32, ptr %16, align 4, !tbaa !8
-  %157 = add nsw i32 %156, 4
-  store i32 %157, ptr %16, align 4, !tbaa !8
-  %158 = load i32, ptr %17, align 4, !tbaa !8
-  %159 = sub nsw i32 %158, 4
-  store i32 %159, ptr %17, align 4, !tbaa !8
-  br label %78, !llvm.loop !89
-
-160:                                              ; preds = %81
-  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
-  ret void
-}
-
-; Function Attrs: alwaysinline nounwind
-define internal i32 @panels(i32 noundef %0) #4 {
+define internal i32 @panels(i32 noundef %0) #3 {
   %2 = alloca i32, align 4
   store i32 %0, ptr %2, align 4, !tbaa !8
   %3 = load i32, ptr %2, align 4, !tbaa !8
@@ -1798,7 +1253,7 @@ define internal i32 @panels(i32 noundef %0) #4 {
 }
 
 ; Function Attrs: nounwind
-define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2, i32 noundef %3, ptr noundef %4) #5 {
+define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2, i32 noundef %3, ptr noundef %4) #2 {
   %6 = alloca ptr, align 8
   %7 = alloca ptr, align 8
   %8 = alloca float, align 4
@@ -1815,7 +1270,7 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   store ptr %4, ptr %10, align 8, !tbaa !4
   call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
   %15 = call <16 x float> @splat(float noundef 0.000000e+00)
-  store <16 x float> %15, ptr %11, align 4, !tbaa !90
+  store <16 x float> %15, ptr %11, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
   store i32 0, ptr %12, align 4, !tbaa !8
   br label %16
@@ -1841,20 +1296,20 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   %29 = sext i32 %28 to i64
   %30 = getelementptr inbounds float, ptr %27, i64 %29
   %31 = call <16 x float> @load(ptr noundef %30)
-  %32 = load <16 x float>, ptr %11, align 4, !tbaa !90
+  %32 = load <16 x float>, ptr %11, align 4, !tbaa !74
   %33 = call <16 x float> @fma16(<16 x float> noundef %26, <16 x float> noundef %31, <16 x float> noundef %32)
-  store <16 x float> %33, ptr %11, align 4, !tbaa !90
+  store <16 x float> %33, ptr %11, align 4, !tbaa !74
   br label %34
 
 34:                                               ; preds = %21
   %35 = load i32, ptr %12, align 4, !tbaa !8
   %36 = add nsw i32 %35, 16
   store i32 %36, ptr %12, align 4, !tbaa !8
-  br label %16, !llvm.loop !91
+  br label %16, !llvm.loop !75
 
 37:                                               ; preds = %20
   call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
-  %38 = load <16 x float>, ptr %11, align 4, !tbaa !90
+  %38 = load <16 x float>, ptr %11, align 4, !tbaa !74
   %39 = call float @sum16(<16 x float> noundef %38)
   %40 = load i32, ptr %9, align 4, !tbaa !8
   %41 = sitofp i32 %40 to float
@@ -1904,7 +1359,7 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   %72 = load i32, ptr %14, align 4, !tbaa !8
   %73 = add nsw i32 %72, 16
   store i32 %73, ptr %14, align 4, !tbaa !8
-  br label %47, !llvm.loop !92
+  br label %47, !llvm.loop !76
 
 74:                                               ; preds = %51
   call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
@@ -1913,121 +1368,519 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal <16 x float> @splat(float noundef %0) #6 {
-  %2 = alloca float, align 4
-  %3 = alloca <16 x float>, align 4
-  store float %0, ptr %2, align 4, !tbaa !28
-  %4 = load float, ptr %2, align 4, !tbaa !28
-  %5 = insertelement <16 x float> poison, float %4, i32 0
-  %6 = load float, ptr %2, align 4, !tbaa !28
-  %7 = insertelement <16 x float> %5, float %6, i32 1
-  %8 = load float, ptr %2, align 4, !tbaa !28
-  %9 = insertelement <16 x float> %7, float %8, i32 2
-  %10 = load float, ptr %2, align 4, !tbaa !28
-  %11 = insertelement <16 x float> %9, float %10, i32 3
-  %12 = load float, ptr %2, align 4, !tbaa !28
-  %13 = insertelement <16 x float> %11, float %12, i32 4
-  %14 = load float, ptr %2, align 4, !tbaa !28
-  %15 = insertelement <16 x float> %13, float %14, i32 5
-  %16 = load float, ptr %2, align 4, !tbaa !28
-  %17 = insertelement <16 x float> %15, float %16, i32 6
-  %18 = load float, ptr %2, align 4, !tbaa !28
-  %19 = insertelement <16 x float> %17, float %18, i32 7
-  %20 = load float, ptr %2, align 4, !tbaa !28
-  %21 = insertelement <16 x float> %19, float %20, i32 8
-  %22 = load float, ptr %2, align 4, !tbaa !28
-  %23 = insertelement <16 x float> %21, float %22, i32 9
-  %24 = load float, ptr %2, align 4, !tbaa !28
-  %25 = insertelement <16 x float> %23, float %24, i32 10
-  %26 = load float, ptr %2, align 4, !tbaa !28
-  %27 = insertelement <16 x float> %25, float %26, i32 11
-  %28 = load float, ptr %2, align 4, !tbaa !28
-  %29 = insertelement <16 x float> %27, float %28, i32 12
-  %30 = load float, ptr %2, align 4, !tbaa !28
-  %31 = insertelement <16 x float> %29, float %30, i32 13
-  %32 = load float, ptr %2, align 4, !tbaa !28
-  %33 = insertelement <16 x float> %31, float %32, i32 14
-  %34 = load float, ptr %2, align 4, !tbaa !28
-  %35 = insertelement <16 x float> %33, float %34, i32 15
-  store <16 x float> %35, ptr %3, align 4, !tbaa !90
-  %36 = load <16 x float>, ptr %3, align 4, !tbaa !90
-  ret <16 x float> %36
-}
-
-; Function Attrs: alwaysinline nounwind
-define internal <16 x float> @fma16(<16 x float> noundef %0, <16 x float> noundef %1, <16 x float> noundef %2) #6 {
-  %4 = alloca <16 x float>, align 4
-  %5 = alloca <16 x float>, align 4
-  %6 = alloca <16 x float>, align 4
-  store <16 x float> %0, ptr %4, align 4, !tbaa !90
-  store <16 x float> %1, ptr %5, align 4, !tbaa !90
-  store <16 x float> %2, ptr %6, align 4, !tbaa !90
-  %7 = load <16 x float>, ptr %4, align 4, !tbaa !90
-  %8 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %9 = load <16 x float>, ptr %6, align 4, !tbaa !90
-  %10 = call <16 x float> @llvm.fma.v16f32(<16 x float> %7, <16 x float> %8, <16 x float> %9)
-  ret <16 x float> %10
-}
-
-; Function Attrs: alwaysinline nounwind
-define internal <16 x float> @load(ptr noundef %0) #6 {
-  %2 = alloca ptr, align 8
-  store ptr %0, ptr %2, align 8, !tbaa !4
-  %3 = load ptr, ptr %2, align 8, !tbaa !4
-  %4 = load <16 x float>, ptr %3, align 4, !tbaa !90
-  ret <16 x float> %4
-}
-
-; Function Attrs: alwaysinline nounwind
-define internal float @sum16(<16 x float> noundef %0) #6 {
-  %2 = alloca <16 x float>, align 4
-  store <16 x float> %0, ptr %2, align 4, !tbaa !90
-  %3 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %4 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %5 = shufflevector <16 x float> %3, <16 x float> %4, <16 x i32> <i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15, i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>
-  %6 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %7 = fadd <16 x float> %6, %5
-  store <16 x float> %7, ptr %2, align 4, !tbaa !90
-  %8 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %9 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %10 = shufflevector <16 x float> %8, <16 x float> %9, <16 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 0, i32 1, i32 2, i32 3>
-  %11 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %12 = fadd <16 x float> %11, %10
-  store <16 x float> %12, ptr %2, align 4, !tbaa !90
-  %13 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %14 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %15 = shufflevector <16 x float> %13, <16 x float> %14, <16 x i32> <i32 2, i32 3, i32 0, i32 1, i32 2, i32 3, i32 0, i32 1, i32 2, i32 3, i32 0, i32 1, i32 2, i32 3, i32 0, i32 1>
-  %16 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %17 = fadd <16 x float> %16, %15
-  store <16 x float> %17, ptr %2, align 4, !tbaa !90
-  %18 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %19 = extractelement <16 x float> %18, i32 0
-  %20 = load <16 x float>, ptr %2, align 4, !tbaa !90
-  %21 = extractelement <16 x float> %20, i32 1
-  %22 = fadd float %19, %21
-  ret float %22
-}
-
-; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare float @llvm.sqrt.f32(float) #7
-
-; Function Attrs: alwaysinline nounwind
-define internal void @store(ptr noundef %0, <16 x float> noundef %1) #6 {
+define internal void @store(ptr noundef %0, <16 x float> noundef %1) #4 {
   %3 = alloca ptr, align 8
   %4 = alloca <16 x float>, align 4
   store ptr %0, ptr %3, align 8, !tbaa !4
-  store <16 x float> %1, ptr %4, align 4, !tbaa !90
-  %5 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %1, ptr %4, align 4, !tbaa !74
+  %5 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %6 = load ptr, ptr %3, align 8, !tbaa !4
-  store <16 x float> %5, ptr %6, align 4, !tbaa !90
+  store <16 x float> %5, ptr %6, align 4, !tbaa !74
   ret void
 }
 
-; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>) #7
+; Function Attrs: alwaysinline nounwind
+define internal <16 x float> @load(ptr noundef %0) #4 {
+  %2 = alloca ptr, align 8
+  store ptr %0, ptr %2, align 8, !tbaa !4
+  %3 = load ptr, ptr %2, align 8, !tbaa !4
+  %4 = load <16 x float>, ptr %3, align 4, !tbaa !74
+  ret <16 x float> %4
+}
+
+; Function Attrs: nounwind
+define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i32 noundef %4, i32 noundef %5) #0 {
+  %7 = alloca ptr, align 8
+  %8 = alloca ptr, align 8
+  %9 = alloca ptr, align 8
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
+  %12 = alloca i32, align 4
+  %13 = alloca i32, align 4
+  %14 = alloca i32, align 4
+  %15 = alloca %struct.Linear, align 8
+  %16 = alloca i32, align 4
+  %17 = alloca i32, align 4
+  %18 = alloca %struct.Linear, align 8
+  store ptr %0, ptr %7, align 8, !tbaa !4
+  store ptr %1, ptr %8, align 8, !tbaa !4
+  store ptr %2, ptr %9, align 8, !tbaa !4
+  store i32 %3, ptr %10, align 4, !tbaa !8
+  store i32 %4, ptr %11, align 4, !tbaa !8
+  store i32 %5, ptr %12, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  %19 = load ptr, ptr %7, align 8, !tbaa !4
+  %20 = getelementptr inbounds %struct.Model, ptr %19, i32 0, i32 2
+  %21 = load i32, ptr %20, align 8, !tbaa !77
+  %22 = load ptr, ptr %7, align 8, !tbaa !4
+  %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 4
+  %24 = load i32, ptr %23, align 8, !tbaa !78
+  %25 = mul nsw i32 %21, %24
+  store i32 %25, ptr %13, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
+  %26 = load ptr, ptr %9, align 8, !tbaa !4
+  %27 = getelementptr inbounds %struct.Batch, ptr %26, i32 0, i32 0
+  %28 = load i32, ptr %27, align 8, !tbaa !10
+  store i32 %28, ptr %14, align 4, !tbaa !8
+  %29 = load ptr, ptr %9, align 8, !tbaa !4
+  call void @barrier_wait(ptr noundef %29)
+  call void @llvm.lifetime.start.p0(i64 64, ptr %15) #9
+  %30 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 0
+  %31 = load ptr, ptr %9, align 8, !tbaa !4
+  %32 = getelementptr inbounds %struct.Batch, ptr %31, i32 0, i32 11
+  %33 = load ptr, ptr %32, align 8, !tbaa !43
+  store ptr %33, ptr %30, align 8, !tbaa !44
+  %34 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 1
+  %35 = load ptr, ptr %9, align 8, !tbaa !4
+  %36 = getelementptr inbounds %struct.Batch, ptr %35, i32 0, i32 12
+  %37 = load ptr, ptr %36, align 8, !tbaa !79
+  store ptr %37, ptr %34, align 8, !tbaa !47
+  %38 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 2
+  %39 = load ptr, ptr %8, align 8, !tbaa !4
+  %40 = getelementptr inbounds %struct.Layer, ptr %39, i32 0, i32 5
+  %41 = load ptr, ptr %40, align 8, !tbaa !80
+  store ptr %41, ptr %38, align 8, !tbaa !49
+  %42 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 3
+  %43 = load ptr, ptr %8, align 8, !tbaa !4
+  %44 = getelementptr inbounds %struct.Layer, ptr %43, i32 0, i32 4
+  %45 = load ptr, ptr %44, align 8, !tbaa !81
+  store ptr %45, ptr %42, align 8, !tbaa !50
+  %46 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 4
+  %47 = load i32, ptr %10, align 4, !tbaa !8
+  %48 = sext i32 %47 to i64
+  store i64 %48, ptr %46, align 8, !tbaa !51
+  %49 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 5
+  %50 = load ptr, ptr %7, align 8, !tbaa !4
+  %51 = getelementptr inbounds %struct.Model, ptr %50, i32 0, i32 11
+  %52 = load i32, ptr %51, align 4, !tbaa !82
+  %53 = sext i32 %52 to i64
+  store i64 %53, ptr %49, align 8, !tbaa !53
+  %54 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 6
+  %55 = load i32, ptr %14, align 4, !tbaa !8
+  store i32 %55, ptr %54, align 8, !tbaa !54
+  %56 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 7
+  %57 = load i32, ptr %10, align 4, !tbaa !8
+  store i32 %57, ptr %56, align 4, !tbaa !55
+  %58 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 8
+  store i32 0, ptr %58, align 8, !tbaa !56
+  %59 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 9
+  %60 = load ptr, ptr %7, align 8, !tbaa !4
+  %61 = getelementptr inbounds %struct.Model, ptr %60, i32 0, i32 7
+  %62 = load i32, ptr %61, align 4, !tbaa !26
+  store i32 %62, ptr %59, align 4, !tbaa !57
+  %63 = load ptr, ptr %7, align 8, !tbaa !4
+  %64 = getelementptr inbounds %struct.Model, ptr %63, i32 0, i32 11
+  %65 = load i32, ptr %64, align 4, !tbaa !82
+  %66 = sdiv i32 %65, 32
+  %67 = load ptr, ptr %9, align 8, !tbaa !4
+  %68 = load i32, ptr %12, align 4, !tbaa !8
+  call void @linear(ptr noundef %15, i32 noundef %66, ptr noundef %67, i32 noundef %68)
+  %69 = load ptr, ptr %9, align 8, !tbaa !4
+  call void @barrier_wait(ptr noundef %69)
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  %70 = load i32, ptr %11, align 4, !tbaa !8
+  store i32 %70, ptr %16, align 4, !tbaa !8
+  br label %71
+
+71:                                               ; preds = %81, %6
+  %72 = load i32, ptr %16, align 4, !tbaa !8
+  %73 = load i32, ptr %14, align 4, !tbaa !8
+  %74 = icmp slt i32 %72, %73
+  br i1 %74, label %76, label %75
+
+75:                                               ; preds = %71
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  br label %87
+
+76:                                               ; preds = %71
+  %77 = load ptr, ptr %7, align 8, !tbaa !4
+  %78 = load ptr, ptr %8, align 8, !tbaa !4
+  %79 = load ptr, ptr %9, align 8, !tbaa !4
+  %80 = load i32, ptr %16, align 4, !tbaa !8
+  call void @position_row(ptr noundef %77, ptr noundef %78, ptr noundef %79, i32 noundef %80)
+  br label %81
+
+81:                                               ; preds = %76
+  %82 = load ptr, ptr %9, align 8, !tbaa !4
+  %83 = getelementptr inbounds %struct.Batch, ptr %82, i32 0, i32 3
+  %84 = load i32, ptr %83, align 4, !tbaa !17
+  %85 = load i32, ptr %16, align 4, !tbaa !8
+  %86 = add nsw i32 %85, %84
+  store i32 %86, ptr %16, align 4, !tbaa !8
+  br label %71, !llvm.loop !83
+
+87:                                               ; preds = %75
+  %88 = load ptr, ptr %9, align 8, !tbaa !4
+  call void @barrier_wait(ptr noundef %88)
+  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #9
+  br label %89
+
+89:                                               ; preds = %101, %87
+  %90 = load ptr, ptr %9, align 8, !tbaa !4
+  %91 = load i32, ptr %12, align 4, !tbaa !8
+  %92 = add nsw i32 %91, 1
+  %93 = call i32 @next_chunk(ptr noundef %90, i32 noundef %92)
+  store i32 %93, ptr %17, align 4, !tbaa !8
+  %94 = load i32, ptr %14, align 4, !tbaa !8
+  %95 = load ptr, ptr %7, align 8, !tbaa !4
+  %96 = getelementptr inbounds %struct.Model, ptr %95, i32 0, i32 3
+  %97 = load i32, ptr %96, align 4, !tbaa !84
+  %98 = mul nsw i32 %94, %97
+  %99 = icmp slt i32 %93, %98
+  br i1 %99, label %101, label %100
+
+100:                                              ; preds = %89
+  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #9
+  br label %115
+
+101:                                              ; preds = %89
+  %102 = load ptr, ptr %7, align 8, !tbaa !4
+  %103 = load ptr, ptr %8, align 8, !tbaa !4
+  %104 = load ptr, ptr %9, align 8, !tbaa !4
+  %105 = load i32, ptr %17, align 4, !tbaa !8
+  %106 = load ptr, ptr %7, align 8, !tbaa !4
+  %107 = getelementptr inbounds %struct.Model, ptr %106, i32 0, i32 3
+  %108 = load i32, ptr %107, align 4, !tbaa !84
+  %109 = sdiv i32 %105, %108
+  %110 = load i32, ptr %17, align 4, !tbaa !8
+  %111 = load ptr, ptr %7, align 8, !tbaa !4
+  %112 = getelementptr inbounds %struct.Model, ptr %111, i32 0, i32 3
+  %113 = load i32, ptr %112, align 4, !tbaa !84
+  %114 = srem i32 %110, %113
+  call void @attend_row(ptr noundef %102, ptr noundef %103, ptr noundef %104, i32 noundef %109, i32 noundef %114)
+  br label %89, !llvm.loop !85
+
+115:                                              ; preds = %100
+  %116 = load ptr, ptr %9, align 8, !tbaa !4
+  call void @barrier_wait(ptr noundef %116)
+  call void @llvm.lifetime.start.p0(i64 64, ptr %18) #9
+  %117 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 0
+  %118 = load ptr, ptr %9, align 8, !tbaa !4
+  %119 = getelementptr inbounds %struct.Batch, ptr %118, i32 0, i32 13
+  %120 = load ptr, ptr %119, align 8, !tbaa !86
+  store ptr %120, ptr %117, align 8, !tbaa !44
+  %121 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 1
+  %122 = load ptr, ptr %9, align 8, !tbaa !4
+  %123 = getelementptr inbounds %struct.Batch, ptr %122, i32 0, i32 10
+  %124 = load ptr, ptr %123, align 8, !tbaa !13
+  store ptr %124, ptr %121, align 8, !tbaa !47
+  %125 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 2
+  %126 = load ptr, ptr %8, align 8, !tbaa !4
+  %127 = getelementptr inbounds %struct.Layer, ptr %126, i32 0, i32 6
+  %128 = load ptr, ptr %127, align 8, !tbaa !87
+  store ptr %128, ptr %125, align 8, !tbaa !49
+  %129 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 3
+  store ptr null, ptr %129, align 8, !tbaa !50
+  %130 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 4
+  %131 = load i32, ptr %13, align 4, !tbaa !8
+  %132 = sext i32 %131 to i64
+  store i64 %132, ptr %130, align 8, !tbaa !51
+  %133 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 5
+  %134 = load ptr, ptr %7, align 8, !tbaa !4
+  %135 = getelementptr inbounds %struct.Model, ptr %134, i32 0, i32 1
+  %136 = load i32, ptr %135, align 4, !tbaa !14
+  %137 = sext i32 %136 to i64
+  store i64 %137, ptr %133, align 8, !tbaa !53
+  %138 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 6
+  %139 = load i32, ptr %14, align 4, !tbaa !8
+  store i32 %139, ptr %138, align 8, !tbaa !54
+  %140 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 7
+  %141 = load i32, ptr %13, align 4, !tbaa !8
+  store i32 %141, ptr %140, align 4, !tbaa !55
+  %142 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 8
+  store i32 1, ptr %142, align 8, !tbaa !56
+  %143 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 9
+  %144 = load ptr, ptr %7, align 8, !tbaa !4
+  %145 = getelementptr inbounds %struct.Model, ptr %144, i32 0, i32 7
+  %146 = load i32, ptr %145, align 4, !tbaa !26
+  store i32 %146, ptr %143, align 4, !tbaa !57
+  %147 = load ptr, ptr %7, align 8, !tbaa !4
+  %148 = getelementptr inbounds %struct.Model, ptr %147, i32 0, i32 1
+  %149 = load i32, ptr %148, align 4, !tbaa !14
+  %150 = call i32 @panels(i32 noundef %149)
+  %151 = load ptr, ptr %9, align 8, !tbaa !4
+  %152 = load i32, ptr %12, align 4, !tbaa !8
+  %153 = add nsw i32 %152, 2
+  call void @linear(ptr noundef %18, i32 noundef %150, ptr noundef %151, i32 noundef %153)
+  %154 = load ptr, ptr %9, align 8, !tbaa !4
+  call void @barrier_wait(ptr noundef %154)
+  call void @llvm.lifetime.end.p0(i64 64, ptr %18) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %15) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
+  ret void
+}
+
+; Function Attrs: nounwind
+define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef %2) #0 {
+  %4 = alloca i32, align 4
+  %5 = alloca ptr, align 8
+  %6 = alloca i32, align 4
+  %7 = alloca i32, align 4
+  %8 = alloca i32, align 4
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
+  %12 = alloca i32, align 4
+  %13 = alloca i32, align 4
+  %14 = alloca i32, align 4
+  store ptr %0, ptr %5, align 8, !tbaa !4
+  store i32 %1, ptr %6, align 4, !tbaa !8
+  store i32 %2, ptr %7, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #9
+  store i32 0, ptr %8, align 4, !tbaa !8
+  br label %15
+
+15:                                               ; preds = %32, %3
+  %16 = load i32, ptr %8, align 4, !tbaa !8
+  %17 = icmp slt i32 %16, 2000
+  br i1 %17, label %19, label %18
+
+18:                                               ; preds = %15
+  store i32 2, ptr %9, align 4
+  br label %35
+
+19:                                               ; preds = %15
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  %20 = load ptr, ptr %5, align 8, !tbaa !4
+  %21 = load atomic i32, ptr %20 acquire, align 4
+  store i32 %21, ptr %11, align 4
+  %22 = load i32, ptr %11, align 4, !tbaa !8
+  store i32 %22, ptr %10, align 4, !tbaa !8
+  %23 = load i32, ptr %10, align 4, !tbaa !8
+  %24 = load i32, ptr %6, align 4, !tbaa !8
+  %25 = icmp ne i32 %23, %24
+  br i1 %25, label %26, label %28
+
+26:                                               ; preds = %19
+  %27 = load i32, ptr %10, align 4, !tbaa !8
+  store i32 %27, ptr %4, align 4
+  store i32 1, ptr %9, align 4
+  br label %29
+
+28:                                               ; preds = %19
+  store i32 0, ptr %9, align 4
+  br label %29
+
+29:                                               ; preds = %28, %26
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  %30 = load i32, ptr %9, align 4
+  switch i32 %30, label %35 [
+    i32 0, label %31
+  ]
+
+31:                                               ; preds = %29
+  br label %32
+
+32:                                               ; preds = %31
+  %33 = load i32, ptr %8, align 4, !tbaa !8
+  %34 = add nsw i32 %33, 1
+  store i32 %34, ptr %8, align 4, !tbaa !8
+  br label %15, !llvm.loop !88
+
+35:                                               ; preds = %29, %18
+  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #9
+  %36 = load i32, ptr %9, align 4
+  switch i32 %36, label %66 [
+    i32 2, label %37
+    i32 1, label %64
+  ]
+
+37:                                               ; preds = %35
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  store i32 0, ptr %12, align 4, !tbaa !8
+  br label %38
+
+38:                                               ; preds = %57, %37
+  %39 = load i32, ptr %12, align 4, !tbaa !8
+  %40 = load i32, ptr %7, align 4, !tbaa !8
+  %41 = icmp slt i32 %39, %40
+  br i1 %41, label %43, label %42
+
+42:                                               ; preds = %38
+  store i32 5, ptr %9, align 4
+  br label %60
+
+43:                                               ; preds = %38
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  %44 = load ptr, ptr %5, align 8, !tbaa !4
+  %45 = load atomic i32, ptr %44 acquire, align 4
+  store i32 %45, ptr %14, align 4
+  %46 = load i32, ptr %14, align 4, !tbaa !8
+  store i32 %46, ptr %13, align 4, !tbaa !8
+  %47 = load i32, ptr %13, align 4, !tbaa !8
+  %48 = load i32, ptr %6, align 4, !tbaa !8
+  %49 = icmp ne i32 %47, %48
+  br i1 %49, label %50, label %52
+
+50:                                               ; preds = %43
+  %51 = load i32, ptr %13, align 4, !tbaa !8
+  store i32 %51, ptr %4, align 4
+  store i32 1, ptr %9, align 4
+  br label %54
+
+52:                                               ; preds = %43
+  %53 = call i32 @usleep(i32 noundef 40)
+  store i32 0, ptr %9, align 4
+  br label %54
+
+54:                                               ; preds = %52, %50
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
+  %55 = load i32, ptr %9, align 4
+  switch i32 %55, label %60 [
+    i32 0, label %56
+  ]
+
+56:                                               ; preds = %54
+  br label %57
+
+57:                                               ; preds = %56
+  %58 = load i32, ptr %12, align 4, !tbaa !8
+  %59 = add nsw i32 %58, 40
+  store i32 %59, ptr %12, align 4, !tbaa !8
+  br label %38, !llvm.loop !89
+
+60:                                               ; preds = %54, %42
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  %61 = load i32, ptr %9, align 4
+  switch i32 %61, label %66 [
+    i32 5, label %62
+    i32 1, label %64
+  ]
+
+62:                                               ; preds = %60
+  %63 = load i32, ptr %6, align 4, !tbaa !8
+  store i32 %63, ptr %4, align 4
+  br label %64
+
+64:                                               ; preds = %62, %60, %35
+  %65 = load i32, ptr %4, align 4
+  ret i32 %65
+
+66:                                               ; preds = %60, %35
+  unreachable
+}
+
+declare i32 @usleep(i32 noundef) #5
+
+; Function Attrs: nounwind
+define dso_local void @outrider_signal(ptr noundef %0) #0 {
+  %2 = alloca ptr, align 8
+  %3 = alloca i32, align 4
+  %4 = alloca i32, align 4
+  store ptr %0, ptr %2, align 8, !tbaa !4
+  %5 = load ptr, ptr %2, align 8, !tbaa !4
+  store i32 1, ptr %3, align 4, !tbaa !8
+  %6 = load i32, ptr %3, align 4
+  %7 = atomicrmw add ptr %5, i32 %6 release, align 4
+  %8 = add i32 %7, %6
+  store i32 %8, ptr %4, align 4
+  %9 = load i32, ptr %4, align 4, !tbaa !8
+  ret void
+}
+
+; Function Attrs: nocallback nofree nounwind willreturn memory(argmem: readwrite)
+declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #6
+
+declare i32 @sched_yield() #5
+
+; Function Attrs: nounwind
+define internal void @norm_rows(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #0 {
+  %5 = alloca ptr, align 8
+  %6 = alloca ptr, align 8
+  %7 = alloca ptr, align 8
+  %8 = alloca i32, align 4
+  %9 = alloca i32, align 4
+  %10 = alloca i64, align 8
+  store ptr %0, ptr %5, align 8, !tbaa !4
+  store ptr %1, ptr %6, align 8, !tbaa !4
+  store ptr %2, ptr %7, align 8, !tbaa !4
+  store i32 %3, ptr %8, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  %11 = load i32, ptr %8, align 4, !tbaa !8
+  store i32 %11, ptr %9, align 4, !tbaa !8
+  br label %12
+
+12:                                               ; preds = %44, %4
+  %13 = load i32, ptr %9, align 4, !tbaa !8
+  %14 = load ptr, ptr %6, align 8, !tbaa !4
+  %15 = getelementptr inbounds %struct.Batch, ptr %14, i32 0, i32 0
+  %16 = load i32, ptr %15, align 8, !tbaa !10
+  %17 = icmp slt i32 %13, %16
+  br i1 %17, label %19, label %18
+
+18:                                               ; preds = %12
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  br label %50
+
+19:                                               ; preds = %12
+  call void @llvm.lifetime.start.p0(i64 8, ptr %10) #9
+  %20 = load i32, ptr %9, align 4, !tbaa !8
+  %21 = sext i32 %20 to i64
+  %22 = load ptr, ptr %5, align 8, !tbaa !4
+  %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 1
+  %24 = load i32, ptr %23, align 4, !tbaa !14
+  %25 = sext i32 %24 to i64
+  %26 = mul nsw i64 %21, %25
+  store i64 %26, ptr %10, align 8, !tbaa !24
+  %27 = load ptr, ptr %6, align 8, !tbaa !4
+  %28 = getelementptr inbounds %struct.Batch, ptr %27, i32 0, i32 10
+  %29 = load ptr, ptr %28, align 8, !tbaa !13
+  %30 = load i64, ptr %10, align 8, !tbaa !24
+  %31 = getelementptr inbounds float, ptr %29, i64 %30
+  %32 = load ptr, ptr %7, align 8, !tbaa !4
+  %33 = load ptr, ptr %5, align 8, !tbaa !4
+  %34 = getelementptr inbounds %struct.Model, ptr %33, i32 0, i32 12
+  %35 = load float, ptr %34, align 8, !tbaa !61
+  %36 = load ptr, ptr %5, align 8, !tbaa !4
+  %37 = getelementptr inbounds %struct.Model, ptr %36, i32 0, i32 1
+  %38 = load i32, ptr %37, align 4, !tbaa !14
+  %39 = load ptr, ptr %6, align 8, !tbaa !4
+  %40 = getelementptr inbounds %struct.Batch, ptr %39, i32 0, i32 11
+  %41 = load ptr, ptr %40, align 8, !tbaa !43
+  %42 = load i64, ptr %10, align 8, !tbaa !24
+  %43 = getelementptr inbounds float, ptr %41, i64 %42
+  call void @rms_norm(ptr noundef %31, ptr noundef %32, float noundef %35, i32 noundef %38, ptr noundef %43)
+  call void @llvm.lifetime.end.p0(i64 8, ptr %10) #9
+  br label %44
+
+44:                                               ; preds = %19
+  %45 = load ptr, ptr %6, align 8, !tbaa !4
+  %46 = getelementptr inbounds %struct.Batch, ptr %45, i32 0, i32 3
+  %47 = load i32, ptr %46, align 4, !tbaa !17
+  %48 = load i32, ptr %9, align 4, !tbaa !8
+  %49 = add nsw i32 %48, %47
+  store i32 %49, ptr %9, align 4, !tbaa !8
+  br label %12, !llvm.loop !90
+
+50:                                               ; preds = %18
+  ret void
+}
 
 ; Function Attrs: alwaysinline nounwind
-define internal i32 @min32(i32 noundef %0, i32 noundef %1) #4 {
+define internal i32 @next_chunk(ptr noundef %0, i32 noundef %1) #3 {
+  %3 = alloca ptr, align 8
+  %4 = alloca i32, align 4
+  %5 = alloca i32, align 4
+  %6 = alloca i32, align 4
+  store ptr %0, ptr %3, align 8, !tbaa !4
+  store i32 %1, ptr %4, align 4, !tbaa !8
+  %7 = load ptr, ptr %3, align 8, !tbaa !4
+  %8 = getelementptr inbounds %struct.Batch, ptr %7, i32 0, i32 16
+  %9 = load ptr, ptr %8, align 8, !tbaa !91
+  %10 = load i32, ptr %4, align 4, !tbaa !8
+  %11 = sext i32 %10 to i64
+  %12 = getelementptr inbounds i32, ptr %9, i64 %11
+  store i32 1, ptr %5, align 4, !tbaa !8
+  %13 = load i32, ptr %5, align 4
+  %14 = atomicrmw add ptr %12, i32 %13 monotonic, align 4
+  store i32 %14, ptr %6, align 4
+  %15 = load i32, ptr %6, align 4, !tbaa !8
+  ret i32 %15
+}
+
+; Function Attrs: alwaysinline nounwind
+define internal i32 @min32(i32 noundef %0, i32 noundef %1) #3 {
   %3 = alloca i32, align 4
   %4 = alloca i32, align 4
   store i32 %0, ptr %3, align 4, !tbaa !8
@@ -2075,7 +1928,7 @@ define internal void @linear_panel_f32(ptr noundef %0, i32 noundef %1) #0 {
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 noundef %2) #4 {
+define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 noundef %2) #3 {
   %4 = alloca ptr, align 8
   %5 = alloca i32, align 4
   %6 = alloca i32, align 4
@@ -2101,7 +1954,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   call void @llvm.lifetime.start.p0(i64 8, ptr %8) #9
   %21 = load ptr, ptr %4, align 8, !tbaa !4
   %22 = getelementptr inbounds %struct.Linear, ptr %21, i32 0, i32 7
-  %23 = load i32, ptr %22, align 4, !tbaa !52
+  %23 = load i32, ptr %22, align 4, !tbaa !55
   %24 = sext i32 %23 to i64
   %25 = load i64, ptr %7, align 8, !tbaa !24
   %26 = mul nsw i64 %24, %25
@@ -2109,7 +1962,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   call void @llvm.lifetime.start.p0(i64 8, ptr %9) #9
   %27 = load ptr, ptr %4, align 8, !tbaa !4
   %28 = getelementptr inbounds %struct.Linear, ptr %27, i32 0, i32 2
-  %29 = load ptr, ptr %28, align 8, !tbaa !45
+  %29 = load ptr, ptr %28, align 8, !tbaa !49
   %30 = load i32, ptr %5, align 4, !tbaa !8
   %31 = sext i32 %30 to i64
   %32 = load i64, ptr %8, align 8, !tbaa !24
@@ -2119,7 +1972,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
   %35 = load ptr, ptr %4, align 8, !tbaa !4
   %36 = getelementptr inbounds %struct.Linear, ptr %35, i32 0, i32 6
-  %37 = load i32, ptr %36, align 8, !tbaa !51
+  %37 = load i32, ptr %36, align 8, !tbaa !54
   %38 = add nsw i32 %37, 12
   %39 = sub nsw i32 %38, 1
   %40 = sdiv i32 %39, 12
@@ -2142,7 +1995,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
   %47 = load ptr, ptr %4, align 8, !tbaa !4
   %48 = getelementptr inbounds %struct.Linear, ptr %47, i32 0, i32 6
-  %49 = load i32, ptr %48, align 8, !tbaa !51
+  %49 = load i32, ptr %48, align 8, !tbaa !54
   %50 = sext i32 %49 to i64
   %51 = load i32, ptr %11, align 4, !tbaa !8
   %52 = sext i32 %51 to i64
@@ -2155,7 +2008,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
   %58 = load ptr, ptr %4, align 8, !tbaa !4
   %59 = getelementptr inbounds %struct.Linear, ptr %58, i32 0, i32 6
-  %60 = load i32, ptr %59, align 8, !tbaa !51
+  %60 = load i32, ptr %59, align 8, !tbaa !54
   %61 = sext i32 %60 to i64
   %62 = load i32, ptr %11, align 4, !tbaa !8
   %63 = add nsw i32 %62, 1
@@ -2363,7 +2216,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %205 = load i32, ptr %11, align 4, !tbaa !8
   %206 = add nsw i32 %205, 1
   store i32 %206, ptr %11, align 4, !tbaa !8
-  br label %41, !llvm.loop !93
+  br label %41, !llvm.loop !92
 
 207:                                              ; preds = %45
   call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
@@ -2374,7 +2227,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 noundef %2, i32 noundef %3, i32 noundef %4) #4 {
+define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 noundef %2, i32 noundef %3, i32 noundef %4) #3 {
   %6 = alloca %struct.Fetch, align 8
   %7 = alloca ptr, align 8
   %8 = alloca i64, align 8
@@ -2394,10 +2247,10 @@ define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 nou
   %15 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 0
   %16 = load ptr, ptr %7, align 8, !tbaa !4
   %17 = getelementptr inbounds i8, ptr %16, i64 16384
-  store ptr %17, ptr %15, align 8, !tbaa !94
+  store ptr %17, ptr %15, align 8, !tbaa !93
   %18 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 1
   %19 = load i64, ptr %9, align 8, !tbaa !24
-  store i64 %19, ptr %18, align 8, !tbaa !96
+  store i64 %19, ptr %18, align 8, !tbaa !95
   br label %41
 
 20:                                               ; preds = %5
@@ -2415,14 +2268,14 @@ define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 nou
   %32 = sext i32 %31 to i64
   %33 = sdiv i64 %29, %32
   %34 = getelementptr inbounds i8, ptr %24, i64 %33
-  store ptr %34, ptr %21, align 8, !tbaa !94
+  store ptr %34, ptr %21, align 8, !tbaa !93
   %35 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 1
   %36 = load i64, ptr %9, align 8, !tbaa !24
   %37 = load i32, ptr %11, align 4, !tbaa !8
   %38 = sub nsw i32 %37, 1
   %39 = sext i32 %38 to i64
   %40 = sdiv i64 %36, %39
-  store i64 %40, ptr %35, align 8, !tbaa !96
+  store i64 %40, ptr %35, align 8, !tbaa !95
   br label %41
 
 41:                                               ; preds = %20, %14
@@ -2431,7 +2284,7 @@ define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 nou
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, i32 noundef %7) #6 {
+define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, i32 noundef %7) #4 {
   %9 = alloca %struct.Fetch, align 8
   %10 = alloca ptr, align 8
   %11 = alloca ptr, align 8
@@ -2469,12 +2322,12 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   call void @llvm.lifetime.start.p0(i64 8, ptr %20) #9
   %31 = load ptr, ptr %10, align 8, !tbaa !4
   %32 = getelementptr inbounds %struct.Linear, ptr %31, i32 0, i32 0
-  %33 = load ptr, ptr %32, align 8, !tbaa !40
+  %33 = load ptr, ptr %32, align 8, !tbaa !44
   %34 = load i32, ptr %13, align 4, !tbaa !8
   %35 = sext i32 %34 to i64
   %36 = load ptr, ptr %10, align 8, !tbaa !4
   %37 = getelementptr inbounds %struct.Linear, ptr %36, i32 0, i32 4
-  %38 = load i64, ptr %37, align 8, !tbaa !48
+  %38 = load i64, ptr %37, align 8, !tbaa !51
   %39 = mul nsw i64 %35, %38
   %40 = getelementptr inbounds float, ptr %33, i64 %39
   store ptr %40, ptr %20, align 8, !tbaa !4
@@ -2497,18 +2350,18 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %48 = load i32, ptr %21, align 4, !tbaa !8
   %49 = sext i32 %48 to i64
   %50 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %49
-  store <16 x float> %47, ptr %50, align 16, !tbaa !90
+  store <16 x float> %47, ptr %50, align 16, !tbaa !74
   %51 = load i32, ptr %21, align 4, !tbaa !8
   %52 = sext i32 %51 to i64
   %53 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %52
-  store <16 x float> %47, ptr %53, align 16, !tbaa !90
+  store <16 x float> %47, ptr %53, align 16, !tbaa !74
   br label %54
 
 54:                                               ; preds = %46
   %55 = load i32, ptr %21, align 4, !tbaa !8
   %56 = add nsw i32 %55, 1
   store i32 %56, ptr %21, align 4, !tbaa !8
-  br label %41, !llvm.loop !97
+  br label %41, !llvm.loop !96
 
 57:                                               ; preds = %45
   call void @llvm.lifetime.start.p0(i64 4, ptr %22) #9
@@ -2519,7 +2372,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %59 = load i32, ptr %22, align 4, !tbaa !8
   %60 = load ptr, ptr %10, align 8, !tbaa !4
   %61 = getelementptr inbounds %struct.Linear, ptr %60, i32 0, i32 7
-  %62 = load i32, ptr %61, align 4, !tbaa !52
+  %62 = load i32, ptr %61, align 4, !tbaa !55
   %63 = icmp slt i32 %59, %62
   br i1 %63, label %65, label %64
 
@@ -2535,11 +2388,11 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %69 = load i32, ptr %15, align 4, !tbaa !8
   call void @load_panel_row(ptr noundef %66, i64 noundef %68, i32 noundef %69, ptr noundef %18, ptr noundef %19)
   %70 = getelementptr inbounds %struct.Fetch, ptr %9, i32 0, i32 0
-  %71 = load ptr, ptr %70, align 8, !tbaa !94
+  %71 = load ptr, ptr %70, align 8, !tbaa !93
   %72 = load i32, ptr %22, align 4, !tbaa !8
   %73 = sext i32 %72 to i64
   %74 = getelementptr inbounds %struct.Fetch, ptr %9, i32 0, i32 1
-  %75 = load i64, ptr %74, align 8, !tbaa !96
+  %75 = load i64, ptr %74, align 8, !tbaa !95
   %76 = mul nsw i64 %73, %75
   %77 = getelementptr inbounds i8, ptr %71, i64 %76
   call void @llvm.prefetch.p0(ptr %77, i32 0, i32 2, i32 1)
@@ -2565,7 +2418,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %86 = sext i32 %85 to i64
   %87 = load ptr, ptr %10, align 8, !tbaa !4
   %88 = getelementptr inbounds %struct.Linear, ptr %87, i32 0, i32 4
-  %89 = load i64, ptr %88, align 8, !tbaa !48
+  %89 = load i64, ptr %88, align 8, !tbaa !51
   %90 = mul nsw i64 %86, %89
   %91 = load i32, ptr %22, align 4, !tbaa !8
   %92 = sext i32 %91 to i64
@@ -2573,29 +2426,29 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %94 = getelementptr inbounds float, ptr %84, i64 %93
   %95 = load float, ptr %94, align 4, !tbaa !28
   %96 = call <16 x float> @splat(float noundef %95)
-  store <16 x float> %96, ptr %25, align 4, !tbaa !90
-  %97 = load <16 x float>, ptr %25, align 4, !tbaa !90
-  %98 = load <16 x float>, ptr %18, align 4, !tbaa !90
+  store <16 x float> %96, ptr %25, align 4, !tbaa !74
+  %97 = load <16 x float>, ptr %25, align 4, !tbaa !74
+  %98 = load <16 x float>, ptr %18, align 4, !tbaa !74
   %99 = load i32, ptr %24, align 4, !tbaa !8
   %100 = sext i32 %99 to i64
   %101 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %100
-  %102 = load <16 x float>, ptr %101, align 16, !tbaa !90
+  %102 = load <16 x float>, ptr %101, align 16, !tbaa !74
   %103 = call <16 x float> @fma16(<16 x float> noundef %97, <16 x float> noundef %98, <16 x float> noundef %102)
   %104 = load i32, ptr %24, align 4, !tbaa !8
   %105 = sext i32 %104 to i64
   %106 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %105
-  store <16 x float> %103, ptr %106, align 16, !tbaa !90
-  %107 = load <16 x float>, ptr %25, align 4, !tbaa !90
-  %108 = load <16 x float>, ptr %19, align 4, !tbaa !90
+  store <16 x float> %103, ptr %106, align 16, !tbaa !74
+  %107 = load <16 x float>, ptr %25, align 4, !tbaa !74
+  %108 = load <16 x float>, ptr %19, align 4, !tbaa !74
   %109 = load i32, ptr %24, align 4, !tbaa !8
   %110 = sext i32 %109 to i64
   %111 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %110
-  %112 = load <16 x float>, ptr %111, align 16, !tbaa !90
+  %112 = load <16 x float>, ptr %111, align 16, !tbaa !74
   %113 = call <16 x float> @fma16(<16 x float> noundef %107, <16 x float> noundef %108, <16 x float> noundef %112)
   %114 = load i32, ptr %24, align 4, !tbaa !8
   %115 = sext i32 %114 to i64
   %116 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %115
-  store <16 x float> %113, ptr %116, align 16, !tbaa !90
+  store <16 x float> %113, ptr %116, align 16, !tbaa !74
   call void @llvm.lifetime.end.p0(i64 64, ptr %25) #9
   br label %117
 
@@ -2603,7 +2456,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %118 = load i32, ptr %24, align 4, !tbaa !8
   %119 = add nsw i32 %118, 1
   store i32 %119, ptr %24, align 4, !tbaa !8
-  br label %78, !llvm.loop !99
+  br label %78, !llvm.loop !98
 
 120:                                              ; preds = %82
   br label %121
@@ -2612,7 +2465,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %122 = load i32, ptr %22, align 4, !tbaa !8
   %123 = add nsw i32 %122, 1
   store i32 %123, ptr %22, align 4, !tbaa !8
-  br label %58, !llvm.loop !100
+  br label %58, !llvm.loop !99
 
 124:                                              ; preds = %64
   call void @llvm.lifetime.start.p0(i64 4, ptr %26) #9
@@ -2634,20 +2487,20 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   call void @llvm.lifetime.start.p0(i64 8, ptr %27) #9
   %131 = load ptr, ptr %10, align 8, !tbaa !4
   %132 = getelementptr inbounds %struct.Linear, ptr %131, i32 0, i32 1
-  %133 = load ptr, ptr %132, align 8, !tbaa !43
+  %133 = load ptr, ptr %132, align 8, !tbaa !47
   %134 = load i32, ptr %13, align 4, !tbaa !8
   %135 = load i32, ptr %26, align 4, !tbaa !8
   %136 = add nsw i32 %134, %135
   %137 = sext i32 %136 to i64
   %138 = load ptr, ptr %10, align 8, !tbaa !4
   %139 = getelementptr inbounds %struct.Linear, ptr %138, i32 0, i32 5
-  %140 = load i64, ptr %139, align 8, !tbaa !50
+  %140 = load i64, ptr %139, align 8, !tbaa !53
   %141 = mul nsw i64 %137, %140
   %142 = getelementptr inbounds float, ptr %133, i64 %141
   store ptr %142, ptr %27, align 8, !tbaa !4
   %143 = load ptr, ptr %10, align 8, !tbaa !4
   %144 = getelementptr inbounds %struct.Linear, ptr %143, i32 0, i32 8
-  %145 = load i32, ptr %144, align 8, !tbaa !53
+  %145 = load i32, ptr %144, align 8, !tbaa !56
   %146 = icmp eq i32 %145, 2
   br i1 %146, label %147, label %169
 
@@ -2656,16 +2509,16 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %148 = load i32, ptr %26, align 4, !tbaa !8
   %149 = sext i32 %148 to i64
   %150 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %149
-  %151 = load <16 x float>, ptr %150, align 16, !tbaa !90
-  store <16 x float> %151, ptr %28, align 4, !tbaa !90
+  %151 = load <16 x float>, ptr %150, align 16, !tbaa !74
+  store <16 x float> %151, ptr %28, align 4, !tbaa !74
   %152 = load ptr, ptr %27, align 8, !tbaa !4
   %153 = load i32, ptr %12, align 4, !tbaa !8
   %154 = mul nsw i32 %153, 16
   %155 = sext i32 %154 to i64
   %156 = getelementptr inbounds float, ptr %152, i64 %155
-  %157 = load <16 x float>, ptr %28, align 4, !tbaa !90
+  %157 = load <16 x float>, ptr %28, align 4, !tbaa !74
   %158 = call <16 x float> @splat(float noundef 1.000000e+00)
-  %159 = load <16 x float>, ptr %28, align 4, !tbaa !90
+  %159 = load <16 x float>, ptr %28, align 4, !tbaa !74
   %160 = fneg <16 x float> %159
   %161 = call <16 x float> @exp16(<16 x float> noundef %160)
   %162 = fadd <16 x float> %158, %161
@@ -2673,7 +2526,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %164 = load i32, ptr %26, align 4, !tbaa !8
   %165 = sext i32 %164 to i64
   %166 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %165
-  %167 = load <16 x float>, ptr %166, align 16, !tbaa !90
+  %167 = load <16 x float>, ptr %166, align 16, !tbaa !74
   %168 = fmul <16 x float> %163, %167
   call void @store(ptr noundef %156, <16 x float> noundef %168)
   store i32 13, ptr %23, align 4
@@ -2689,7 +2542,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   store ptr %174, ptr %27, align 8, !tbaa !4
   %175 = load ptr, ptr %10, align 8, !tbaa !4
   %176 = getelementptr inbounds %struct.Linear, ptr %175, i32 0, i32 8
-  %177 = load i32, ptr %176, align 8, !tbaa !53
+  %177 = load i32, ptr %176, align 8, !tbaa !56
   %178 = icmp eq i32 %177, 1
   br i1 %178, label %179, label %201
 
@@ -2699,30 +2552,30 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %182 = load i32, ptr %26, align 4, !tbaa !8
   %183 = sext i32 %182 to i64
   %184 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %183
-  %185 = load <16 x float>, ptr %184, align 16, !tbaa !90
+  %185 = load <16 x float>, ptr %184, align 16, !tbaa !74
   %186 = fadd <16 x float> %181, %185
   %187 = load i32, ptr %26, align 4, !tbaa !8
   %188 = sext i32 %187 to i64
   %189 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %188
-  store <16 x float> %186, ptr %189, align 16, !tbaa !90
+  store <16 x float> %186, ptr %189, align 16, !tbaa !74
   %190 = load ptr, ptr %27, align 8, !tbaa !4
   %191 = getelementptr inbounds float, ptr %190, i64 16
   %192 = call <16 x float> @load(ptr noundef %191)
   %193 = load i32, ptr %26, align 4, !tbaa !8
   %194 = sext i32 %193 to i64
   %195 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %194
-  %196 = load <16 x float>, ptr %195, align 16, !tbaa !90
+  %196 = load <16 x float>, ptr %195, align 16, !tbaa !74
   %197 = fadd <16 x float> %192, %196
   %198 = load i32, ptr %26, align 4, !tbaa !8
   %199 = sext i32 %198 to i64
   %200 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %199
-  store <16 x float> %197, ptr %200, align 16, !tbaa !90
+  store <16 x float> %197, ptr %200, align 16, !tbaa !74
   br label %241
 
 201:                                              ; preds = %169
   %202 = load ptr, ptr %10, align 8, !tbaa !4
   %203 = getelementptr inbounds %struct.Linear, ptr %202, i32 0, i32 3
-  %204 = load ptr, ptr %203, align 8, !tbaa !47
+  %204 = load ptr, ptr %203, align 8, !tbaa !50
   %205 = icmp ne ptr %204, null
   br i1 %205, label %206, label %240
 
@@ -2730,10 +2583,10 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %207 = load i32, ptr %26, align 4, !tbaa !8
   %208 = sext i32 %207 to i64
   %209 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %208
-  %210 = load <16 x float>, ptr %209, align 16, !tbaa !90
+  %210 = load <16 x float>, ptr %209, align 16, !tbaa !74
   %211 = load ptr, ptr %10, align 8, !tbaa !4
   %212 = getelementptr inbounds %struct.Linear, ptr %211, i32 0, i32 3
-  %213 = load ptr, ptr %212, align 8, !tbaa !47
+  %213 = load ptr, ptr %212, align 8, !tbaa !50
   %214 = load i32, ptr %12, align 4, !tbaa !8
   %215 = mul nsw i32 %214, 32
   %216 = sext i32 %215 to i64
@@ -2743,14 +2596,14 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %220 = load i32, ptr %26, align 4, !tbaa !8
   %221 = sext i32 %220 to i64
   %222 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %221
-  store <16 x float> %219, ptr %222, align 16, !tbaa !90
+  store <16 x float> %219, ptr %222, align 16, !tbaa !74
   %223 = load i32, ptr %26, align 4, !tbaa !8
   %224 = sext i32 %223 to i64
   %225 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %224
-  %226 = load <16 x float>, ptr %225, align 16, !tbaa !90
+  %226 = load <16 x float>, ptr %225, align 16, !tbaa !74
   %227 = load ptr, ptr %10, align 8, !tbaa !4
   %228 = getelementptr inbounds %struct.Linear, ptr %227, i32 0, i32 3
-  %229 = load ptr, ptr %228, align 8, !tbaa !47
+  %229 = load ptr, ptr %228, align 8, !tbaa !50
   %230 = load i32, ptr %12, align 4, !tbaa !8
   %231 = mul nsw i32 %230, 32
   %232 = sext i32 %231 to i64
@@ -2761,7 +2614,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %237 = load i32, ptr %26, align 4, !tbaa !8
   %238 = sext i32 %237 to i64
   %239 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %238
-  store <16 x float> %236, ptr %239, align 16, !tbaa !90
+  store <16 x float> %236, ptr %239, align 16, !tbaa !74
   br label %240
 
 240:                                              ; preds = %206, %201
@@ -2772,14 +2625,14 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %243 = load i32, ptr %26, align 4, !tbaa !8
   %244 = sext i32 %243 to i64
   %245 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %244
-  %246 = load <16 x float>, ptr %245, align 16, !tbaa !90
+  %246 = load <16 x float>, ptr %245, align 16, !tbaa !74
   call void @store(ptr noundef %242, <16 x float> noundef %246)
   %247 = load ptr, ptr %27, align 8, !tbaa !4
   %248 = getelementptr inbounds float, ptr %247, i64 16
   %249 = load i32, ptr %26, align 4, !tbaa !8
   %250 = sext i32 %249 to i64
   %251 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %250
-  %252 = load <16 x float>, ptr %251, align 16, !tbaa !90
+  %252 = load <16 x float>, ptr %251, align 16, !tbaa !74
   call void @store(ptr noundef %248, <16 x float> noundef %252)
   store i32 0, ptr %23, align 4
   br label %253
@@ -2799,7 +2652,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %257 = load i32, ptr %26, align 4, !tbaa !8
   %258 = add nsw i32 %257, 1
   store i32 %258, ptr %26, align 4, !tbaa !8
-  br label %125, !llvm.loop !101
+  br label %125, !llvm.loop !100
 
 259:                                              ; preds = %129
   call void @llvm.lifetime.end.p0(i64 8, ptr %20) #9
@@ -2814,7 +2667,49 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef %2, ptr noundef %3, ptr noundef %4) #6 {
+define internal <16 x float> @splat(float noundef %0) #4 {
+  %2 = alloca float, align 4
+  %3 = alloca <16 x float>, align 4
+  store float %0, ptr %2, align 4, !tbaa !28
+  %4 = load float, ptr %2, align 4, !tbaa !28
+  %5 = insertelement <16 x float> poison, float %4, i32 0
+  %6 = load float, ptr %2, align 4, !tbaa !28
+  %7 = insertelement <16 x float> %5, float %6, i32 1
+  %8 = load float, ptr %2, align 4, !tbaa !28
+  %9 = insertelement <16 x float> %7, float %8, i32 2
+  %10 = load float, ptr %2, align 4, !tbaa !28
+  %11 = insertelement <16 x float> %9, float %10, i32 3
+  %12 = load float, ptr %2, align 4, !tbaa !28
+  %13 = insertelement <16 x float> %11, float %12, i32 4
+  %14 = load float, ptr %2, align 4, !tbaa !28
+  %15 = insertelement <16 x float> %13, float %14, i32 5
+  %16 = load float, ptr %2, align 4, !tbaa !28
+  %17 = insertelement <16 x float> %15, float %16, i32 6
+  %18 = load float, ptr %2, align 4, !tbaa !28
+  %19 = insertelement <16 x float> %17, float %18, i32 7
+  %20 = load float, ptr %2, align 4, !tbaa !28
+  %21 = insertelement <16 x float> %19, float %20, i32 8
+  %22 = load float, ptr %2, align 4, !tbaa !28
+  %23 = insertelement <16 x float> %21, float %22, i32 9
+  %24 = load float, ptr %2, align 4, !tbaa !28
+  %25 = insertelement <16 x float> %23, float %24, i32 10
+  %26 = load float, ptr %2, align 4, !tbaa !28
+  %27 = insertelement <16 x float> %25, float %26, i32 11
+  %28 = load float, ptr %2, align 4, !tbaa !28
+  %29 = insertelement <16 x float> %27, float %28, i32 12
+  %30 = load float, ptr %2, align 4, !tbaa !28
+  %31 = insertelement <16 x float> %29, float %30, i32 13
+  %32 = load float, ptr %2, align 4, !tbaa !28
+  %33 = insertelement <16 x float> %31, float %32, i32 14
+  %34 = load float, ptr %2, align 4, !tbaa !28
+  %35 = insertelement <16 x float> %33, float %34, i32 15
+  store <16 x float> %35, ptr %3, align 4, !tbaa !74
+  %36 = load <16 x float>, ptr %3, align 4, !tbaa !74
+  ret <16 x float> %36
+}
+
+; Function Attrs: alwaysinline nounwind
+define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef %2, ptr noundef %3, ptr noundef %4) #4 {
   %6 = alloca ptr, align 8
   %7 = alloca i64, align 8
   %8 = alloca i32, align 4
@@ -2837,18 +2732,18 @@ define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef
   %17 = load i64, ptr %7, align 8, !tbaa !24
   %18 = mul nsw i64 %17, 16
   %19 = getelementptr inbounds i32, ptr %16, i64 %18
-  %20 = load <16 x i32>, ptr %19, align 4, !tbaa !90
-  store <16 x i32> %20, ptr %11, align 4, !tbaa !90
-  %21 = load <16 x i32>, ptr %11, align 4, !tbaa !90
+  %20 = load <16 x i32>, ptr %19, align 4, !tbaa !74
+  store <16 x i32> %20, ptr %11, align 4, !tbaa !74
+  %21 = load <16 x i32>, ptr %11, align 4, !tbaa !74
   %22 = shl <16 x i32> %21, <i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16, i32 16>
   %23 = bitcast <16 x i32> %22 to <16 x float>
   %24 = load ptr, ptr %9, align 8, !tbaa !4
-  store <16 x float> %23, ptr %24, align 4, !tbaa !90
-  %25 = load <16 x i32>, ptr %11, align 4, !tbaa !90
+  store <16 x float> %23, ptr %24, align 4, !tbaa !74
+  %25 = load <16 x i32>, ptr %11, align 4, !tbaa !74
   %26 = and <16 x i32> %25, <i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536, i32 -65536>
   %27 = bitcast <16 x i32> %26 to <16 x float>
   %28 = load ptr, ptr %10, align 8, !tbaa !4
-  store <16 x float> %27, ptr %28, align 4, !tbaa !90
+  store <16 x float> %27, ptr %28, align 4, !tbaa !74
   call void @llvm.lifetime.end.p0(i64 64, ptr %11) #9
   br label %41
 
@@ -2862,12 +2757,12 @@ define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef
   %34 = load ptr, ptr %12, align 8, !tbaa !4
   %35 = call <16 x float> @load(ptr noundef %34)
   %36 = load ptr, ptr %9, align 8, !tbaa !4
-  store <16 x float> %35, ptr %36, align 4, !tbaa !90
+  store <16 x float> %35, ptr %36, align 4, !tbaa !74
   %37 = load ptr, ptr %12, align 8, !tbaa !4
   %38 = getelementptr inbounds float, ptr %37, i64 16
   %39 = call <16 x float> @load(ptr noundef %38)
   %40 = load ptr, ptr %10, align 8, !tbaa !4
-  store <16 x float> %39, ptr %40, align 4, !tbaa !90
+  store <16 x float> %39, ptr %40, align 4, !tbaa !74
   call void @llvm.lifetime.end.p0(i64 8, ptr %12) #9
   br label %41
 
@@ -2876,84 +2771,99 @@ define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef
 }
 
 ; Function Attrs: nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite)
-declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #8
+declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #7
 
 ; Function Attrs: alwaysinline nounwind
-define internal <16 x float> @exp16(<16 x float> noundef %0) #6 {
+define internal <16 x float> @fma16(<16 x float> noundef %0, <16 x float> noundef %1, <16 x float> noundef %2) #4 {
+  %4 = alloca <16 x float>, align 4
+  %5 = alloca <16 x float>, align 4
+  %6 = alloca <16 x float>, align 4
+  store <16 x float> %0, ptr %4, align 4, !tbaa !74
+  store <16 x float> %1, ptr %5, align 4, !tbaa !74
+  store <16 x float> %2, ptr %6, align 4, !tbaa !74
+  %7 = load <16 x float>, ptr %4, align 4, !tbaa !74
+  %8 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %9 = load <16 x float>, ptr %6, align 4, !tbaa !74
+  %10 = call <16 x float> @llvm.fma.v16f32(<16 x float> %7, <16 x float> %8, <16 x float> %9)
+  ret <16 x float> %10
+}
+
+; Function Attrs: alwaysinline nounwind
+define internal <16 x float> @exp16(<16 x float> noundef %0) #4 {
   %2 = alloca <16 x float>, align 4
   %3 = alloca <16 x float>, align 4
   %4 = alloca <16 x float>, align 4
   %5 = alloca <16 x float>, align 4
   %6 = alloca <16 x i32>, align 4
-  store <16 x float> %0, ptr %2, align 4, !tbaa !90
-  %7 = load <16 x float>, ptr %2, align 4, !tbaa !90
+  store <16 x float> %0, ptr %2, align 4, !tbaa !74
+  %7 = load <16 x float>, ptr %2, align 4, !tbaa !74
   %8 = call <16 x float> @splat(float noundef 8.800000e+01)
   %9 = call <16 x float> @llvm.minnum.v16f32(<16 x float> %7, <16 x float> %8)
   %10 = call <16 x float> @splat(float noundef -8.700000e+01)
   %11 = call <16 x float> @llvm.maxnum.v16f32(<16 x float> %9, <16 x float> %10)
-  store <16 x float> %11, ptr %2, align 4, !tbaa !90
+  store <16 x float> %11, ptr %2, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %3) #9
-  %12 = load <16 x float>, ptr %2, align 4, !tbaa !90
+  %12 = load <16 x float>, ptr %2, align 4, !tbaa !74
   %13 = call <16 x float> @splat(float noundef 0x3FF7154760000000)
   %14 = fmul <16 x float> %12, %13
   %15 = call <16 x float> @llvm.roundeven.v16f32(<16 x float> %14)
-  store <16 x float> %15, ptr %3, align 4, !tbaa !90
+  store <16 x float> %15, ptr %3, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %4) #9
-  %16 = load <16 x float>, ptr %3, align 4, !tbaa !90
+  %16 = load <16 x float>, ptr %3, align 4, !tbaa !74
   %17 = call <16 x float> @splat(float noundef 0xBFE6300000000000)
-  %18 = load <16 x float>, ptr %2, align 4, !tbaa !90
+  %18 = load <16 x float>, ptr %2, align 4, !tbaa !74
   %19 = call <16 x float> @fma16(<16 x float> noundef %16, <16 x float> noundef %17, <16 x float> noundef %18)
-  store <16 x float> %19, ptr %4, align 4, !tbaa !90
-  %20 = load <16 x float>, ptr %3, align 4, !tbaa !90
+  store <16 x float> %19, ptr %4, align 4, !tbaa !74
+  %20 = load <16 x float>, ptr %3, align 4, !tbaa !74
   %21 = call <16 x float> @splat(float noundef 0x3F2BD01060000000)
-  %22 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  %22 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %23 = call <16 x float> @fma16(<16 x float> noundef %20, <16 x float> noundef %21, <16 x float> noundef %22)
-  store <16 x float> %23, ptr %4, align 4, !tbaa !90
+  store <16 x float> %23, ptr %4, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %5) #9
   %24 = call <16 x float> @splat(float noundef 0x3F2A0D2CE0000000)
-  store <16 x float> %24, ptr %5, align 4, !tbaa !90
-  %25 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %26 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %24, ptr %5, align 4, !tbaa !74
+  %25 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %26 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %27 = call <16 x float> @splat(float noundef 0x3F56E879C0000000)
   %28 = call <16 x float> @fma16(<16 x float> noundef %25, <16 x float> noundef %26, <16 x float> noundef %27)
-  store <16 x float> %28, ptr %5, align 4, !tbaa !90
-  %29 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %30 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %28, ptr %5, align 4, !tbaa !74
+  %29 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %30 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %31 = call <16 x float> @splat(float noundef 0x3F81112100000000)
   %32 = call <16 x float> @fma16(<16 x float> noundef %29, <16 x float> noundef %30, <16 x float> noundef %31)
-  store <16 x float> %32, ptr %5, align 4, !tbaa !90
-  %33 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %34 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %32, ptr %5, align 4, !tbaa !74
+  %33 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %34 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %35 = call <16 x float> @splat(float noundef 0x3FA5553820000000)
   %36 = call <16 x float> @fma16(<16 x float> noundef %33, <16 x float> noundef %34, <16 x float> noundef %35)
-  store <16 x float> %36, ptr %5, align 4, !tbaa !90
-  %37 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %38 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %36, ptr %5, align 4, !tbaa !74
+  %37 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %38 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %39 = call <16 x float> @splat(float noundef 0x3FC5555540000000)
   %40 = call <16 x float> @fma16(<16 x float> noundef %37, <16 x float> noundef %38, <16 x float> noundef %39)
-  store <16 x float> %40, ptr %5, align 4, !tbaa !90
-  %41 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %42 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %40, ptr %5, align 4, !tbaa !74
+  %41 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %42 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %43 = call <16 x float> @splat(float noundef 5.000000e-01)
   %44 = call <16 x float> @fma16(<16 x float> noundef %41, <16 x float> noundef %42, <16 x float> noundef %43)
-  store <16 x float> %44, ptr %5, align 4, !tbaa !90
-  %45 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %46 = load <16 x float>, ptr %4, align 4, !tbaa !90
-  %47 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  store <16 x float> %44, ptr %5, align 4, !tbaa !74
+  %45 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %46 = load <16 x float>, ptr %4, align 4, !tbaa !74
+  %47 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %48 = fmul <16 x float> %46, %47
-  %49 = load <16 x float>, ptr %4, align 4, !tbaa !90
+  %49 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %50 = call <16 x float> @splat(float noundef 1.000000e+00)
   %51 = fadd <16 x float> %49, %50
   %52 = call <16 x float> @fma16(<16 x float> noundef %45, <16 x float> noundef %48, <16 x float> noundef %51)
-  store <16 x float> %52, ptr %5, align 4, !tbaa !90
+  store <16 x float> %52, ptr %5, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %6) #9
-  %53 = load <16 x float>, ptr %3, align 4, !tbaa !90
+  %53 = load <16 x float>, ptr %3, align 4, !tbaa !74
   %54 = fptosi <16 x float> %53 to <16 x i32>
   %55 = add <16 x i32> %54, <i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127>
   %56 = shl <16 x i32> %55, <i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23, i32 23>
-  store <16 x i32> %56, ptr %6, align 4, !tbaa !90
-  %57 = load <16 x float>, ptr %5, align 4, !tbaa !90
-  %58 = load <16 x i32>, ptr %6, align 4, !tbaa !90
+  store <16 x i32> %56, ptr %6, align 4, !tbaa !74
+  %57 = load <16 x float>, ptr %5, align 4, !tbaa !74
+  %58 = load <16 x i32>, ptr %6, align 4, !tbaa !74
   %59 = bitcast <16 x i32> %58 to <16 x float>
   %60 = fmul <16 x float> %57, %59
   call void @llvm.lifetime.end.p0(i64 64, ptr %6) #9
@@ -2964,16 +2874,524 @@ define internal <16 x float> @exp16(<16 x float> noundef %0) #6 {
 }
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare <16 x float> @llvm.minnum.v16f32(<16 x float>, <16 x float>) #7
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>) #8
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare <16 x float> @llvm.maxnum.v16f32(<16 x float>, <16 x float>) #7
+declare <16 x float> @llvm.minnum.v16f32(<16 x float>, <16 x float>) #8
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare <16 x float> @llvm.roundeven.v16f32(<16 x float>) #7
+declare <16 x float> @llvm.maxnum.v16f32(<16 x float>, <16 x float>) #8
+
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare <16 x float> @llvm.roundeven.v16f32(<16 x float>) #8
+
+; Function Attrs: alwaysinline nounwind
+define internal float @sum16(<16 x float> noundef %0) #4 {
+  %2 = alloca <16 x float>, align 4
+  store <16 x float> %0, ptr %2, align 4, !tbaa !74
+  %3 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %4 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %5 = shufflevector <16 x float> %3, <16 x float> %4, <16 x i32> <i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15, i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>
+  %6 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %7 = fadd <16 x float> %6, %5
+  store <16 x float> %7, ptr %2, align 4, !tbaa !74
+  %8 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %9 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %10 = shufflevector <16 x float> %8, <16 x float> %9, <16 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 0, i32 1, i32 2, i32 3>
+  %11 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %12 = fadd <16 x float> %11, %10
+  store <16 x float> %12, ptr %2, align 4, !tbaa !74
+  %13 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %14 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %15 = shufflevector <16 x float> %13, <16 x float> %14, <16 x i32> <i32 2, i32 3, i32 0, i32 1, i32 2, i32 3, i32 0, i32 1, i32 2, i32 3, i32 0, i32 1, i32 2, i32 3, i32 0, i32 1>
+  %16 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %17 = fadd <16 x float> %16, %15
+  store <16 x float> %17, ptr %2, align 4, !tbaa !74
+  %18 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %19 = extractelement <16 x float> %18, i32 0
+  %20 = load <16 x float>, ptr %2, align 4, !tbaa !74
+  %21 = extractelement <16 x float> %20, i32 1
+  %22 = fadd float %19, %21
+  ret float %22
+}
+
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare float @llvm.sqrt.f32(float) #8
 
 ; Function Attrs: nounwind
-define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #5 {
+define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #0 {
+  %5 = alloca ptr, align 8
+  %6 = alloca ptr, align 8
+  %7 = alloca ptr, align 8
+  %8 = alloca i32, align 4
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
+  %12 = alloca i32, align 4
+  %13 = alloca ptr, align 8
+  %14 = alloca ptr, align 8
+  %15 = alloca ptr, align 8
+  %16 = alloca i32, align 4
+  %17 = alloca ptr, align 8
+  %18 = alloca ptr, align 8
+  %19 = alloca ptr, align 8
+  %20 = alloca ptr, align 8
+  %21 = alloca i32, align 4
+  store ptr %0, ptr %5, align 8, !tbaa !4
+  store ptr %1, ptr %6, align 8, !tbaa !4
+  store ptr %2, ptr %7, align 8, !tbaa !4
+  store i32 %3, ptr %8, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  %22 = load ptr, ptr %5, align 8, !tbaa !4
+  %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 4
+  %24 = load i32, ptr %23, align 8, !tbaa !78
+  store i32 %24, ptr %9, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  %25 = load i32, ptr %9, align 4, !tbaa !8
+  %26 = sdiv i32 %25, 2
+  store i32 %26, ptr %10, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  %27 = load ptr, ptr %5, align 8, !tbaa !4
+  %28 = getelementptr inbounds %struct.Model, ptr %27, i32 0, i32 2
+  %29 = load i32, ptr %28, align 8, !tbaa !77
+  store i32 %29, ptr %11, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  %30 = load ptr, ptr %5, align 8, !tbaa !4
+  %31 = getelementptr inbounds %struct.Model, ptr %30, i32 0, i32 3
+  %32 = load i32, ptr %31, align 4, !tbaa !84
+  store i32 %32, ptr %12, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 8, ptr %13) #9
+  %33 = load ptr, ptr %7, align 8, !tbaa !4
+  %34 = getelementptr inbounds %struct.Batch, ptr %33, i32 0, i32 12
+  %35 = load ptr, ptr %34, align 8, !tbaa !79
+  %36 = load i32, ptr %8, align 4, !tbaa !8
+  %37 = sext i32 %36 to i64
+  %38 = load ptr, ptr %5, align 8, !tbaa !4
+  %39 = getelementptr inbounds %struct.Model, ptr %38, i32 0, i32 11
+  %40 = load i32, ptr %39, align 4, !tbaa !82
+  %41 = sext i32 %40 to i64
+  %42 = mul nsw i64 %37, %41
+  %43 = getelementptr inbounds float, ptr %35, i64 %42
+  store ptr %43, ptr %13, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #9
+  %44 = load ptr, ptr %5, align 8, !tbaa !4
+  %45 = getelementptr inbounds %struct.Model, ptr %44, i32 0, i32 17
+  %46 = load ptr, ptr %45, align 8, !tbaa !101
+  %47 = load ptr, ptr %7, align 8, !tbaa !4
+  %48 = getelementptr inbounds %struct.Batch, ptr %47, i32 0, i32 18
+  %49 = load ptr, ptr %48, align 8, !tbaa !102
+  %50 = load i32, ptr %8, align 4, !tbaa !8
+  %51 = sext i32 %50 to i64
+  %52 = getelementptr inbounds i32, ptr %49, i64 %51
+  %53 = load i32, ptr %52, align 4, !tbaa !8
+  %54 = sext i32 %53 to i64
+  %55 = load i32, ptr %10, align 4, !tbaa !8
+  %56 = sext i32 %55 to i64
+  %57 = mul nsw i64 %54, %56
+  %58 = getelementptr inbounds float, ptr %46, i64 %57
+  store ptr %58, ptr %14, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
+  %59 = load ptr, ptr %5, align 8, !tbaa !4
+  %60 = getelementptr inbounds %struct.Model, ptr %59, i32 0, i32 18
+  %61 = load ptr, ptr %60, align 8, !tbaa !103
+  %62 = load ptr, ptr %7, align 8, !tbaa !4
+  %63 = getelementptr inbounds %struct.Batch, ptr %62, i32 0, i32 18
+  %64 = load ptr, ptr %63, align 8, !tbaa !102
+  %65 = load i32, ptr %8, align 4, !tbaa !8
+  %66 = sext i32 %65 to i64
+  %67 = getelementptr inbounds i32, ptr %64, i64 %66
+  %68 = load i32, ptr %67, align 4, !tbaa !8
+  %69 = sext i32 %68 to i64
+  %70 = load i32, ptr %10, align 4, !tbaa !8
+  %71 = sext i32 %70 to i64
+  %72 = mul nsw i64 %69, %71
+  %73 = getelementptr inbounds float, ptr %61, i64 %72
+  store ptr %73, ptr %15, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  store i32 0, ptr %16, align 4, !tbaa !8
+  br label %74
+
+74:                                               ; preds = %116, %4
+  %75 = load i32, ptr %16, align 4, !tbaa !8
+  %76 = load i32, ptr %11, align 4, !tbaa !8
+  %77 = load i32, ptr %12, align 4, !tbaa !8
+  %78 = add nsw i32 %76, %77
+  %79 = icmp slt i32 %75, %78
+  br i1 %79, label %81, label %80
+
+80:                                               ; preds = %74
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  br label %119
+
+81:                                               ; preds = %74
+  call void @llvm.lifetime.start.p0(i64 8, ptr %17) #9
+  %82 = load ptr, ptr %13, align 8, !tbaa !4
+  %83 = load i32, ptr %16, align 4, !tbaa !8
+  %84 = load i32, ptr %9, align 4, !tbaa !8
+  %85 = mul nsw i32 %83, %84
+  %86 = sext i32 %85 to i64
+  %87 = getelementptr inbounds float, ptr %82, i64 %86
+  store ptr %87, ptr %17, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #9
+  %88 = load i32, ptr %16, align 4, !tbaa !8
+  %89 = load i32, ptr %11, align 4, !tbaa !8
+  %90 = icmp slt i32 %88, %89
+  br i1 %90, label %91, label %95
+
+91:                                               ; preds = %81
+  %92 = load ptr, ptr %6, align 8, !tbaa !4
+  %93 = getelementptr inbounds %struct.Layer, ptr %92, i32 0, i32 2
+  %94 = load ptr, ptr %93, align 8, !tbaa !104
+  br label %99
+
+95:                                               ; preds = %81
+  %96 = load ptr, ptr %6, align 8, !tbaa !4
+  %97 = getelementptr inbounds %struct.Layer, ptr %96, i32 0, i32 3
+  %98 = load ptr, ptr %97, align 8, !tbaa !105
+  br label %99
+
+99:                                               ; preds = %95, %91
+  %100 = phi ptr [ %94, %91 ], [ %98, %95 ]
+  store ptr %100, ptr %18, align 8, !tbaa !4
+  %101 = load ptr, ptr %18, align 8, !tbaa !4
+  %102 = icmp ne ptr %101, null
+  br i1 %102, label %103, label %111
+
+103:                                              ; preds = %99
+  %104 = load ptr, ptr %17, align 8, !tbaa !4
+  %105 = load ptr, ptr %18, align 8, !tbaa !4
+  %106 = load ptr, ptr %5, align 8, !tbaa !4
+  %107 = getelementptr inbounds %struct.Model, ptr %106, i32 0, i32 12
+  %108 = load float, ptr %107, align 8, !tbaa !61
+  %109 = load i32, ptr %9, align 4, !tbaa !8
+  %110 = load ptr, ptr %17, align 8, !tbaa !4
+  call void @rms_norm(ptr noundef %104, ptr noundef %105, float noundef %108, i32 noundef %109, ptr noundef %110)
+  br label %111
+
+111:                                              ; preds = %103, %99
+  %112 = load ptr, ptr %17, align 8, !tbaa !4
+  %113 = load ptr, ptr %14, align 8, !tbaa !4
+  %114 = load ptr, ptr %15, align 8, !tbaa !4
+  %115 = load i32, ptr %10, align 4, !tbaa !8
+  call void @rope_head(ptr noundef %112, ptr noundef %113, ptr noundef %114, i32 noundef %115)
+  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %17) #9
+  br label %116
+
+116:                                              ; preds = %111
+  %117 = load i32, ptr %16, align 4, !tbaa !8
+  %118 = add nsw i32 %117, 1
+  store i32 %118, ptr %16, align 4, !tbaa !8
+  br label %74, !llvm.loop !106
+
+119:                                              ; preds = %80
+  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
+  %120 = load ptr, ptr %13, align 8, !tbaa !4
+  %121 = load i32, ptr %11, align 4, !tbaa !8
+  %122 = load i32, ptr %9, align 4, !tbaa !8
+  %123 = mul nsw i32 %121, %122
+  %124 = sext i32 %123 to i64
+  %125 = getelementptr inbounds float, ptr %120, i64 %124
+  store ptr %125, ptr %19, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #9
+  %126 = load ptr, ptr %19, align 8, !tbaa !4
+  %127 = load i32, ptr %12, align 4, !tbaa !8
+  %128 = load i32, ptr %9, align 4, !tbaa !8
+  %129 = mul nsw i32 %127, %128
+  %130 = sext i32 %129 to i64
+  %131 = getelementptr inbounds float, ptr %126, i64 %130
+  store ptr %131, ptr %20, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #9
+  store i32 0, ptr %21, align 4, !tbaa !8
+  br label %132
+
+132:                                              ; preds = %160, %119
+  %133 = load i32, ptr %21, align 4, !tbaa !8
+  %134 = load i32, ptr %12, align 4, !tbaa !8
+  %135 = icmp slt i32 %133, %134
+  br i1 %135, label %137, label %136
+
+136:                                              ; preds = %132
+  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #9
+  br label %163
+
+137:                                              ; preds = %132
+  %138 = load ptr, ptr %5, align 8, !tbaa !4
+  %139 = load ptr, ptr %6, align 8, !tbaa !4
+  %140 = load ptr, ptr %7, align 8, !tbaa !4
+  %141 = getelementptr inbounds %struct.Batch, ptr %140, i32 0, i32 6
+  %142 = load ptr, ptr %141, align 8, !tbaa !107
+  %143 = load i32, ptr %8, align 4, !tbaa !8
+  %144 = sext i32 %143 to i64
+  %145 = getelementptr inbounds i32, ptr %142, i64 %144
+  %146 = load i32, ptr %145, align 4, !tbaa !8
+  %147 = load i32, ptr %21, align 4, !tbaa !8
+  %148 = load ptr, ptr %19, align 8, !tbaa !4
+  %149 = load i32, ptr %21, align 4, !tbaa !8
+  %150 = load i32, ptr %9, align 4, !tbaa !8
+  %151 = mul nsw i32 %149, %150
+  %152 = sext i32 %151 to i64
+  %153 = getelementptr inbounds float, ptr %148, i64 %152
+  %154 = load ptr, ptr %20, align 8, !tbaa !4
+  %155 = load i32, ptr %21, align 4, !tbaa !8
+  %156 = load i32, ptr %9, align 4, !tbaa !8
+  %157 = mul nsw i32 %155, %156
+  %158 = sext i32 %157 to i64
+  %159 = getelementptr inbounds float, ptr %154, i64 %158
+  call void @write_kv(ptr noundef %138, ptr noundef %139, i32 noundef %146, i32 noundef %147, ptr noundef %153, ptr noundef %159)
+  br label %160
+
+160:                                              ; preds = %137
+  %161 = load i32, ptr %21, align 4, !tbaa !8
+  %162 = add nsw i32 %161, 1
+  store i32 %162, ptr %21, align 4, !tbaa !8
+  br label %132, !llvm.loop !108
+
+163:                                              ; preds = %136
+  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %13) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  ret void
+}
+
+; Function Attrs: nounwind
+define internal void @attend_row(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i32 noundef %4) #0 {
+  %6 = alloca ptr, align 8
+  %7 = alloca ptr, align 8
+  %8 = alloca ptr, align 8
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
+  %12 = alloca i32, align 4
+  %13 = alloca i32, align 4
+  %14 = alloca i32, align 4
+  %15 = alloca ptr, align 8
+  %16 = alloca i32, align 4
+  %17 = alloca i32, align 4
+  %18 = alloca ptr, align 8
+  %19 = alloca ptr, align 8
+  store ptr %0, ptr %6, align 8, !tbaa !4
+  store ptr %1, ptr %7, align 8, !tbaa !4
+  store ptr %2, ptr %8, align 8, !tbaa !4
+  store i32 %3, ptr %9, align 4, !tbaa !8
+  store i32 %4, ptr %10, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  %20 = load ptr, ptr %6, align 8, !tbaa !4
+  %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 4
+  %22 = load i32, ptr %21, align 8, !tbaa !78
+  store i32 %22, ptr %11, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  %23 = load ptr, ptr %6, align 8, !tbaa !4
+  %24 = getelementptr inbounds %struct.Model, ptr %23, i32 0, i32 2
+  %25 = load i32, ptr %24, align 8, !tbaa !77
+  %26 = load ptr, ptr %6, align 8, !tbaa !4
+  %27 = getelementptr inbounds %struct.Model, ptr %26, i32 0, i32 3
+  %28 = load i32, ptr %27, align 4, !tbaa !84
+  %29 = sdiv i32 %25, %28
+  store i32 %29, ptr %12, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  %30 = load ptr, ptr %8, align 8, !tbaa !4
+  %31 = getelementptr inbounds %struct.Batch, ptr %30, i32 0, i32 5
+  %32 = load ptr, ptr %31, align 8, !tbaa !109
+  %33 = load i32, ptr %9, align 4, !tbaa !8
+  %34 = sext i32 %33 to i64
+  %35 = getelementptr inbounds i32, ptr %32, i64 %34
+  %36 = load i32, ptr %35, align 4, !tbaa !8
+  store i32 %36, ptr %13, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
+  %37 = load ptr, ptr %6, align 8, !tbaa !4
+  %38 = getelementptr inbounds %struct.Model, ptr %37, i32 0, i32 10
+  %39 = load i32, ptr %38, align 8, !tbaa !110
+  %40 = icmp ne i32 %39, 0
+  br i1 %40, label %41, label %54
+
+41:                                               ; preds = %5
+  %42 = load i32, ptr %13, align 4, !tbaa !8
+  %43 = load ptr, ptr %6, align 8, !tbaa !4
+  %44 = getelementptr inbounds %struct.Model, ptr %43, i32 0, i32 10
+  %45 = load i32, ptr %44, align 8, !tbaa !110
+  %46 = icmp sge i32 %42, %45
+  br i1 %46, label %47, label %54
+
+47:                                               ; preds = %41
+  %48 = load i32, ptr %13, align 4, !tbaa !8
+  %49 = load ptr, ptr %6, align 8, !tbaa !4
+  %50 = getelementptr inbounds %struct.Model, ptr %49, i32 0, i32 10
+  %51 = load i32, ptr %50, align 8, !tbaa !110
+  %52 = sub nsw i32 %48, %51
+  %53 = add nsw i32 %52, 1
+  br label %55
+
+54:                                               ; preds = %41, %5
+  br label %55
+
+55:                                               ; preds = %54, %47
+  %56 = phi i32 [ %53, %47 ], [ 0, %54 ]
+  store i32 %56, ptr %14, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
+  %57 = load ptr, ptr %8, align 8, !tbaa !4
+  %58 = getelementptr inbounds %struct.Batch, ptr %57, i32 0, i32 8
+  %59 = load ptr, ptr %58, align 8, !tbaa !111
+  %60 = load ptr, ptr %8, align 8, !tbaa !4
+  %61 = getelementptr inbounds %struct.Batch, ptr %60, i32 0, i32 7
+  %62 = load ptr, ptr %61, align 8, !tbaa !112
+  %63 = load i32, ptr %9, align 4, !tbaa !8
+  %64 = sext i32 %63 to i64
+  %65 = getelementptr inbounds i32, ptr %62, i64 %64
+  %66 = load i32, ptr %65, align 4, !tbaa !8
+  %67 = sext i32 %66 to i64
+  %68 = load ptr, ptr %8, align 8, !tbaa !4
+  %69 = getelementptr inbounds %struct.Batch, ptr %68, i32 0, i32 2
+  %70 = load i32, ptr %69, align 8, !tbaa !113
+  %71 = sext i32 %70 to i64
+  %72 = mul nsw i64 %67, %71
+  %73 = getelementptr inbounds i32, ptr %59, i64 %72
+  store ptr %73, ptr %15, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  %74 = load i32, ptr %10, align 4, !tbaa !8
+  %75 = load i32, ptr %12, align 4, !tbaa !8
+  %76 = mul nsw i32 %74, %75
+  store i32 %76, ptr %16, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #9
+  %77 = load i32, ptr %12, align 4, !tbaa !8
+  store i32 %77, ptr %17, align 4, !tbaa !8
+  br label %78
+
+78:                                               ; preds = %155, %55
+  %79 = load i32, ptr %17, align 4, !tbaa !8
+  %80 = icmp sgt i32 %79, 0
+  br i1 %80, label %82, label %81
+
+81:                                               ; preds = %78
+  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  br label %160
+
+82:                                               ; preds = %78
+  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #9
+  %83 = load ptr, ptr %8, align 8, !tbaa !4
+  %84 = getelementptr inbounds %struct.Batch, ptr %83, i32 0, i32 12
+  %85 = load ptr, ptr %84, align 8, !tbaa !79
+  %86 = load i32, ptr %9, align 4, !tbaa !8
+  %87 = sext i32 %86 to i64
+  %88 = load ptr, ptr %6, align 8, !tbaa !4
+  %89 = getelementptr inbounds %struct.Model, ptr %88, i32 0, i32 11
+  %90 = load i32, ptr %89, align 4, !tbaa !82
+  %91 = sext i32 %90 to i64
+  %92 = mul nsw i64 %87, %91
+  %93 = getelementptr inbounds float, ptr %85, i64 %92
+  %94 = load i32, ptr %16, align 4, !tbaa !8
+  %95 = load i32, ptr %11, align 4, !tbaa !8
+  %96 = mul nsw i32 %94, %95
+  %97 = sext i32 %96 to i64
+  %98 = getelementptr inbounds float, ptr %93, i64 %97
+  store ptr %98, ptr %18, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
+  %99 = load ptr, ptr %8, align 8, !tbaa !4
+  %100 = getelementptr inbounds %struct.Batch, ptr %99, i32 0, i32 13
+  %101 = load ptr, ptr %100, align 8, !tbaa !86
+  %102 = load i32, ptr %9, align 4, !tbaa !8
+  %103 = sext i32 %102 to i64
+  %104 = load ptr, ptr %6, align 8, !tbaa !4
+  %105 = getelementptr inbounds %struct.Model, ptr %104, i32 0, i32 2
+  %106 = load i32, ptr %105, align 8, !tbaa !77
+  %107 = sext i32 %106 to i64
+  %108 = mul nsw i64 %103, %107
+  %109 = load i32, ptr %16, align 4, !tbaa !8
+  %110 = sext i32 %109 to i64
+  %111 = add nsw i64 %108, %110
+  %112 = load i32, ptr %11, align 4, !tbaa !8
+  %113 = sext i32 %112 to i64
+  %114 = mul nsw i64 %111, %113
+  %115 = getelementptr inbounds float, ptr %101, i64 %114
+  store ptr %115, ptr %19, align 8, !tbaa !4
+  %116 = load i32, ptr %17, align 4, !tbaa !8
+  %117 = call i32 @min32(i32 noundef %116, i32 noundef 4)
+  switch i32 %117, label %145 [
+    i32 1, label %118
+    i32 2, label %127
+    i32 3, label %136
+  ]
+
+118:                                              ; preds = %82
+  %119 = load ptr, ptr %6, align 8, !tbaa !4
+  %120 = load ptr, ptr %7, align 8, !tbaa !4
+  %121 = load ptr, ptr %18, align 8, !tbaa !4
+  %122 = load ptr, ptr %15, align 8, !tbaa !4
+  %123 = load i32, ptr %10, align 4, !tbaa !8
+  %124 = load i32, ptr %14, align 4, !tbaa !8
+  %125 = load i32, ptr %13, align 4, !tbaa !8
+  %126 = load ptr, ptr %19, align 8, !tbaa !4
+  call void @attend1(ptr noundef %119, ptr noundef %120, ptr noundef %121, ptr noundef %122, i32 noundef %123, i32 noundef %124, i32 noundef %125, ptr noundef %126)
+  br label %154
+
+127:                                              ; preds = %82
+  %128 = load ptr, ptr %6, align 8, !tbaa !4
+  %129 = load ptr, ptr %7, align 8, !tbaa !4
+  %130 = load ptr, ptr %18, align 8, !tbaa !4
+  %131 = load ptr, ptr %15, align 8, !tbaa !4
+  %132 = load i32, ptr %10, align 4, !tbaa !8
+  %133 = load i32, ptr %14, align 4, !tbaa !8
+  %134 = load i32, ptr %13, align 4, !tbaa !8
+  %135 = load ptr, ptr %19, align 8, !tbaa !4
+  call void @attend2(ptr noundef %128, ptr noundef %129, ptr noundef %130, ptr noundef %131, i32 noundef %132, i32 noundef %133, i32 noundef %134, ptr noundef %135)
+  br label %154
+
+136:                                              ; preds = %82
+  %137 = load ptr, ptr %6, align 8, !tbaa !4
+  %138 = load ptr, ptr %7, align 8, !tbaa !4
+  %139 = load ptr, ptr %18, align 8, !tbaa !4
+  %140 = load ptr, ptr %15, align 8, !tbaa !4
+  %141 = load i32, ptr %10, align 4, !tbaa !8
+  %142 = load i32, ptr %14, align 4, !tbaa !8
+  %143 = load i32, ptr %13, align 4, !tbaa !8
+  %144 = load ptr, ptr %19, align 8, !tbaa !4
+  call void @attend3(ptr noundef %137, ptr noundef %138, ptr noundef %139, ptr noundef %140, i32 noundef %141, i32 noundef %142, i32 noundef %143, ptr noundef %144)
+  br label %154
+
+145:                                              ; preds = %82
+  %146 = load ptr, ptr %6, align 8, !tbaa !4
+  %147 = load ptr, ptr %7, align 8, !tbaa !4
+  %148 = load ptr, ptr %18, align 8, !tbaa !4
+  %149 = load ptr, ptr %15, align 8, !tbaa !4
+  %150 = load i32, ptr %10, align 4, !tbaa !8
+  %151 = load i32, ptr %14, align 4, !tbaa !8
+  %152 = load i32, ptr %13, align 4, !tbaa !8
+  %153 = load ptr, ptr %19, align 8, !tbaa !4
+  call void @attend4(ptr noundef %146, ptr noundef %147, ptr noundef %148, ptr noundef %149, i32 noundef %150, i32 noundef %151, i32 noundef %152, ptr noundef %153)
+  br label %154
+
+154:                                              ; preds = %145, %136, %127, %118
+  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #9
+  br label %155
+
+155:                                              ; preds = %154
+  %156 = load i32, ptr %16, align 4, !tbaa !8
+  %157 = add nsw i32 %156, 4
+  store i32 %157, ptr %16, align 4, !tbaa !8
+  %158 = load i32, ptr %17, align 4, !tbaa !8
+  %159 = sub nsw i32 %158, 4
+  store i32 %159, ptr %17, align 4, !tbaa !8
+  br label %78, !llvm.loop !114
+
+160:                                              ; preds = %81
+  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  ret void
+}
+
+; Function Attrs: nounwind
+define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #2 {
   %5 = alloca ptr, align 8
   %6 = alloca ptr, align 8
   %7 = alloca ptr, align 8
@@ -3008,7 +3426,7 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %22 = sext i32 %21 to i64
   %23 = getelementptr inbounds float, ptr %20, i64 %22
   %24 = call <16 x float> @load(ptr noundef %23)
-  store <16 x float> %24, ptr %10, align 4, !tbaa !90
+  store <16 x float> %24, ptr %10, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
   %25 = load ptr, ptr %5, align 8, !tbaa !4
   %26 = load i32, ptr %8, align 4, !tbaa !8
@@ -3018,30 +3436,30 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %30 = sext i32 %29 to i64
   %31 = getelementptr inbounds float, ptr %28, i64 %30
   %32 = call <16 x float> @load(ptr noundef %31)
-  store <16 x float> %32, ptr %11, align 4, !tbaa !90
+  store <16 x float> %32, ptr %11, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %12) #9
   %33 = load ptr, ptr %6, align 8, !tbaa !4
   %34 = load i32, ptr %9, align 4, !tbaa !8
   %35 = sext i32 %34 to i64
   %36 = getelementptr inbounds float, ptr %33, i64 %35
   %37 = call <16 x float> @load(ptr noundef %36)
-  store <16 x float> %37, ptr %12, align 4, !tbaa !90
+  store <16 x float> %37, ptr %12, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %13) #9
   %38 = load ptr, ptr %7, align 8, !tbaa !4
   %39 = load i32, ptr %9, align 4, !tbaa !8
   %40 = sext i32 %39 to i64
   %41 = getelementptr inbounds float, ptr %38, i64 %40
   %42 = call <16 x float> @load(ptr noundef %41)
-  store <16 x float> %42, ptr %13, align 4, !tbaa !90
+  store <16 x float> %42, ptr %13, align 4, !tbaa !74
   %43 = load ptr, ptr %5, align 8, !tbaa !4
   %44 = load i32, ptr %9, align 4, !tbaa !8
   %45 = sext i32 %44 to i64
   %46 = getelementptr inbounds float, ptr %43, i64 %45
-  %47 = load <16 x float>, ptr %10, align 4, !tbaa !90
-  %48 = load <16 x float>, ptr %12, align 4, !tbaa !90
+  %47 = load <16 x float>, ptr %10, align 4, !tbaa !74
+  %48 = load <16 x float>, ptr %12, align 4, !tbaa !74
   %49 = fmul <16 x float> %47, %48
-  %50 = load <16 x float>, ptr %11, align 4, !tbaa !90
-  %51 = load <16 x float>, ptr %13, align 4, !tbaa !90
+  %50 = load <16 x float>, ptr %11, align 4, !tbaa !74
+  %51 = load <16 x float>, ptr %13, align 4, !tbaa !74
   %52 = fmul <16 x float> %50, %51
   %53 = fsub <16 x float> %49, %52
   call void @store(ptr noundef %46, <16 x float> noundef %53)
@@ -3052,11 +3470,11 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %58 = load i32, ptr %9, align 4, !tbaa !8
   %59 = sext i32 %58 to i64
   %60 = getelementptr inbounds float, ptr %57, i64 %59
-  %61 = load <16 x float>, ptr %11, align 4, !tbaa !90
-  %62 = load <16 x float>, ptr %12, align 4, !tbaa !90
+  %61 = load <16 x float>, ptr %11, align 4, !tbaa !74
+  %62 = load <16 x float>, ptr %12, align 4, !tbaa !74
   %63 = fmul <16 x float> %61, %62
-  %64 = load <16 x float>, ptr %10, align 4, !tbaa !90
-  %65 = load <16 x float>, ptr %13, align 4, !tbaa !90
+  %64 = load <16 x float>, ptr %10, align 4, !tbaa !74
+  %65 = load <16 x float>, ptr %13, align 4, !tbaa !74
   %66 = fmul <16 x float> %64, %65
   %67 = fadd <16 x float> %63, %66
   call void @store(ptr noundef %60, <16 x float> noundef %67)
@@ -3070,7 +3488,7 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %69 = load i32, ptr %9, align 4, !tbaa !8
   %70 = add nsw i32 %69, 16
   store i32 %70, ptr %9, align 4, !tbaa !8
-  br label %14, !llvm.loop !102
+  br label %14, !llvm.loop !115
 
 71:                                               ; preds = %18
   ret void
@@ -3110,12 +3528,12 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
   %30 = load ptr, ptr %7, align 8, !tbaa !4
   %31 = getelementptr inbounds %struct.Model, ptr %30, i32 0, i32 9
-  %32 = load i32, ptr %31, align 4, !tbaa !103
+  %32 = load i32, ptr %31, align 4, !tbaa !116
   store i32 %32, ptr %13, align 4, !tbaa !8
   call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
   %33 = load ptr, ptr %7, align 8, !tbaa !4
   %34 = getelementptr inbounds %struct.Model, ptr %33, i32 0, i32 4
-  %35 = load i32, ptr %34, align 8, !tbaa !36
+  %35 = load i32, ptr %34, align 8, !tbaa !78
   store i32 %35, ptr %14, align 4, !tbaa !8
   call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
   %36 = load i32, ptr %9, align 4, !tbaa !8
@@ -3124,7 +3542,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %39 = sext i32 %38 to i64
   %40 = load ptr, ptr %7, align 8, !tbaa !4
   %41 = getelementptr inbounds %struct.Model, ptr %40, i32 0, i32 3
-  %42 = load i32, ptr %41, align 4, !tbaa !56
+  %42 = load i32, ptr %41, align 4, !tbaa !84
   %43 = sext i32 %42 to i64
   %44 = mul nsw i64 %39, %43
   %45 = load i32, ptr %10, align 4, !tbaa !8
@@ -3171,7 +3589,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   store i64 %75, ptr %20, align 8, !tbaa !24
   %76 = load ptr, ptr %7, align 8, !tbaa !4
   %77 = getelementptr inbounds %struct.Model, ptr %76, i32 0, i32 8
-  %78 = load i32, ptr %77, align 8, !tbaa !104
+  %78 = load i32, ptr %77, align 8, !tbaa !117
   %79 = icmp ne i32 %78, 0
   br i1 %79, label %131, label %80
 
@@ -3198,7 +3616,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %91 = load float, ptr %90, align 4, !tbaa !28
   %92 = load ptr, ptr %8, align 8, !tbaa !4
   %93 = getelementptr inbounds %struct.Layer, ptr %92, i32 0, i32 9
-  %94 = load ptr, ptr %93, align 8, !tbaa !105
+  %94 = load ptr, ptr %93, align 8, !tbaa !118
   %95 = load i64, ptr %19, align 8, !tbaa !24
   %96 = load i32, ptr %21, align 4, !tbaa !8
   %97 = mul nsw i32 %96, 32
@@ -3215,7 +3633,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %105 = load i32, ptr %21, align 4, !tbaa !8
   %106 = add nsw i32 %105, 1
   store i32 %106, ptr %21, align 4, !tbaa !8
-  br label %81, !llvm.loop !106
+  br label %81, !llvm.loop !119
 
 107:                                              ; preds = %85
   call void @llvm.lifetime.start.p0(i64 4, ptr %22) #9
@@ -3240,7 +3658,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %118 = load float, ptr %117, align 4, !tbaa !28
   %119 = load ptr, ptr %8, align 8, !tbaa !4
   %120 = getelementptr inbounds %struct.Layer, ptr %119, i32 0, i32 10
-  %121 = load ptr, ptr %120, align 8, !tbaa !107
+  %121 = load ptr, ptr %120, align 8, !tbaa !120
   %122 = load i64, ptr %20, align 8, !tbaa !24
   %123 = load i32, ptr %22, align 4, !tbaa !8
   %124 = sext i32 %123 to i64
@@ -3253,7 +3671,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %128 = load i32, ptr %22, align 4, !tbaa !8
   %129 = add nsw i32 %128, 1
   store i32 %129, ptr %22, align 4, !tbaa !8
-  br label %108, !llvm.loop !108
+  br label %108, !llvm.loop !121
 
 130:                                              ; preds = %112
   store i32 1, ptr %23, align 4
@@ -3263,14 +3681,14 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   call void @llvm.lifetime.start.p0(i64 8, ptr %24) #9
   %132 = load ptr, ptr %8, align 8, !tbaa !4
   %133 = getelementptr inbounds %struct.Layer, ptr %132, i32 0, i32 9
-  %134 = load ptr, ptr %133, align 8, !tbaa !105
+  %134 = load ptr, ptr %133, align 8, !tbaa !118
   %135 = load i64, ptr %19, align 8, !tbaa !24
   %136 = getelementptr inbounds i16, ptr %134, i64 %135
   store ptr %136, ptr %24, align 8, !tbaa !4
   call void @llvm.lifetime.start.p0(i64 8, ptr %25) #9
   %137 = load ptr, ptr %8, align 8, !tbaa !4
   %138 = getelementptr inbounds %struct.Layer, ptr %137, i32 0, i32 10
-  %139 = load ptr, ptr %138, align 8, !tbaa !107
+  %139 = load ptr, ptr %138, align 8, !tbaa !120
   %140 = load i64, ptr %20, align 8, !tbaa !24
   %141 = getelementptr inbounds i16, ptr %139, i64 %140
   store ptr %141, ptr %25, align 8, !tbaa !4
@@ -3330,7 +3748,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %174 = load i32, ptr %27, align 4, !tbaa !8
   %175 = add nsw i32 %174, 1
   store i32 %175, ptr %27, align 4, !tbaa !8
-  br label %154, !llvm.loop !109
+  br label %154, !llvm.loop !122
 
 176:                                              ; preds = %158
   call void @llvm.lifetime.start.p0(i64 4, ptr %28) #9
@@ -3392,7 +3810,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %211 = load i32, ptr %28, align 4, !tbaa !8
   %212 = add nsw i32 %211, 1
   store i32 %212, ptr %28, align 4, !tbaa !8
-  br label %177, !llvm.loop !110
+  br label %177, !llvm.loop !123
 
 213:                                              ; preds = %181
   call void @llvm.lifetime.end.p0(i64 4, ptr %26) #9
@@ -3424,7 +3842,7 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal zeroext i16 @to_bf16(float noundef %0) #4 {
+define internal zeroext i16 @to_bf16(float noundef %0) #3 {
   %2 = alloca float, align 4
   %3 = alloca i32, align 4
   store float %0, ptr %2, align 4, !tbaa !28
@@ -3563,7 +3981,7 @@ define internal void @attend4(ptr noundef %0, ptr noundef %1, ptr noundef %2, pt
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, i32 noundef %8) #6 {
+define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, i32 noundef %8) #4 {
   %10 = alloca ptr, align 8
   %11 = alloca ptr, align 8
   %12 = alloca ptr, align 8
@@ -3612,12 +4030,12 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   call void @llvm.lifetime.start.p0(i64 4, ptr %19) #9
   %46 = load ptr, ptr %10, align 8, !tbaa !4
   %47 = getelementptr inbounds %struct.Model, ptr %46, i32 0, i32 4
-  %48 = load i32, ptr %47, align 8, !tbaa !36
+  %48 = load i32, ptr %47, align 8, !tbaa !78
   store i32 %48, ptr %19, align 4, !tbaa !8
   call void @llvm.lifetime.start.p0(i64 4, ptr %20) #9
   %49 = load ptr, ptr %10, align 8, !tbaa !4
   %50 = getelementptr inbounds %struct.Model, ptr %49, i32 0, i32 8
-  %51 = load i32, ptr %50, align 8, !tbaa !104
+  %51 = load i32, ptr %50, align 8, !tbaa !117
   store i32 %51, ptr %20, align 4, !tbaa !8
   call void @llvm.lifetime.start.p0(i64 16, ptr %21) #9
   call void @llvm.lifetime.start.p0(i64 16, ptr %22) #9
@@ -3648,14 +4066,14 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %62 = load i32, ptr %27, align 4, !tbaa !8
   %63 = sext i32 %62 to i64
   %64 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %63
-  store <16 x float> %61, ptr %64, align 16, !tbaa !90
+  store <16 x float> %61, ptr %64, align 16, !tbaa !74
   br label %65
 
 65:                                               ; preds = %57
   %66 = load i32, ptr %27, align 4, !tbaa !8
   %67 = add nsw i32 %66, 1
   store i32 %67, ptr %27, align 4, !tbaa !8
-  br label %52, !llvm.loop !111
+  br label %52, !llvm.loop !124
 
 68:                                               ; preds = %56
   call void @llvm.lifetime.start.p0(i64 4, ptr %28) #9
@@ -3687,7 +4105,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %83 = load i32, ptr %28, align 4, !tbaa !8
   %84 = add nsw i32 %83, 16
   store i32 %84, ptr %28, align 4, !tbaa !8
-  br label %69, !llvm.loop !112
+  br label %69, !llvm.loop !125
 
 85:                                               ; preds = %75
   call void @llvm.lifetime.start.p0(i64 4, ptr %29) #9
@@ -3758,12 +4176,12 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   call void @llvm.lifetime.start.p0(i64 8, ptr %36) #9
   %125 = load ptr, ptr %11, align 8, !tbaa !4
   %126 = getelementptr inbounds %struct.Layer, ptr %125, i32 0, i32 9
-  %127 = load ptr, ptr %126, align 8, !tbaa !105
+  %127 = load ptr, ptr %126, align 8, !tbaa !118
   store ptr %127, ptr %36, align 8, !tbaa !4
   call void @llvm.lifetime.start.p0(i64 8, ptr %37) #9
   %128 = load ptr, ptr %11, align 8, !tbaa !4
   %129 = getelementptr inbounds %struct.Layer, ptr %128, i32 0, i32 10
-  %130 = load ptr, ptr %129, align 8, !tbaa !107
+  %130 = load ptr, ptr %129, align 8, !tbaa !120
   store ptr %130, ptr %37, align 8, !tbaa !4
   %131 = load ptr, ptr %12, align 8, !tbaa !4
   %132 = load i32, ptr %19, align 4, !tbaa !8
@@ -3776,7 +4194,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %139 = load i32, ptr %20, align 4, !tbaa !8
   %140 = load ptr, ptr %10, align 8, !tbaa !4
   %141 = getelementptr inbounds %struct.Model, ptr %140, i32 0, i32 13
-  %142 = load float, ptr %141, align 4, !tbaa !113
+  %142 = load float, ptr %141, align 4, !tbaa !126
   %143 = load i32, ptr %32, align 4, !tbaa !8
   %144 = load i32, ptr %33, align 4, !tbaa !8
   %145 = load i32, ptr %18, align 4, !tbaa !8
@@ -3803,11 +4221,11 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %154 = load i32, ptr %38, align 4, !tbaa !8
   %155 = sext i32 %154 to i64
   %156 = getelementptr inbounds [4 x <16 x float>], ptr %25, i64 0, i64 %155
-  %157 = load <16 x float>, ptr %156, align 16, !tbaa !90
+  %157 = load <16 x float>, ptr %156, align 16, !tbaa !74
   %158 = load i32, ptr %38, align 4, !tbaa !8
   %159 = sext i32 %158 to i64
   %160 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %159
-  %161 = load <16 x float>, ptr %160, align 16, !tbaa !90
+  %161 = load <16 x float>, ptr %160, align 16, !tbaa !74
   %162 = call <16 x float> @llvm.maxnum.v16f32(<16 x float> %157, <16 x float> %161)
   %163 = call float @llvm.vector.reduce.fmax.v16f32(<16 x float> %162)
   store float %163, ptr %39, align 4, !tbaa !28
@@ -3855,26 +4273,26 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %195 = load i32, ptr %38, align 4, !tbaa !8
   %196 = sext i32 %195 to i64
   %197 = getelementptr inbounds [4 x <16 x float>], ptr %25, i64 0, i64 %196
-  %198 = load <16 x float>, ptr %197, align 16, !tbaa !90
+  %198 = load <16 x float>, ptr %197, align 16, !tbaa !74
   %199 = load float, ptr %39, align 4, !tbaa !28
   %200 = call <16 x float> @splat(float noundef %199)
   %201 = fsub <16 x float> %198, %200
   %202 = call <16 x float> @exp16(<16 x float> noundef %201)
-  store <16 x float> %202, ptr %40, align 4, !tbaa !90
+  store <16 x float> %202, ptr %40, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %41) #9
   %203 = load i32, ptr %38, align 4, !tbaa !8
   %204 = sext i32 %203 to i64
   %205 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %204
-  %206 = load <16 x float>, ptr %205, align 16, !tbaa !90
+  %206 = load <16 x float>, ptr %205, align 16, !tbaa !74
   %207 = load float, ptr %39, align 4, !tbaa !28
   %208 = call <16 x float> @splat(float noundef %207)
   %209 = fsub <16 x float> %206, %208
   %210 = call <16 x float> @exp16(<16 x float> noundef %209)
-  store <16 x float> %210, ptr %41, align 4, !tbaa !90
+  store <16 x float> %210, ptr %41, align 4, !tbaa !74
   %211 = load i32, ptr %38, align 4, !tbaa !8
   %212 = sext i32 %211 to i64
   %213 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %212
-  %214 = load <16 x float>, ptr %213, align 16, !tbaa !90
+  %214 = load <16 x float>, ptr %213, align 16, !tbaa !74
   %215 = load i32, ptr %38, align 4, !tbaa !8
   %216 = sext i32 %215 to i64
   %217 = getelementptr inbounds [4 x float], ptr %22, i64 0, i64 %216
@@ -3884,13 +4302,13 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %221 = load i32, ptr %38, align 4, !tbaa !8
   %222 = sext i32 %221 to i64
   %223 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %222
-  store <16 x float> %220, ptr %223, align 16, !tbaa !90
+  store <16 x float> %220, ptr %223, align 16, !tbaa !74
   %224 = getelementptr inbounds [128 x float], ptr %23, i64 0, i64 0
   %225 = load i32, ptr %38, align 4, !tbaa !8
   %226 = mul nsw i32 %225, 32
   %227 = sext i32 %226 to i64
   %228 = getelementptr inbounds float, ptr %224, i64 %227
-  %229 = load <16 x float>, ptr %40, align 4, !tbaa !90
+  %229 = load <16 x float>, ptr %40, align 4, !tbaa !74
   call void @store(ptr noundef %228, <16 x float> noundef %229)
   %230 = getelementptr inbounds [128 x float], ptr %23, i64 0, i64 0
   %231 = load i32, ptr %38, align 4, !tbaa !8
@@ -3898,11 +4316,11 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %233 = sext i32 %232 to i64
   %234 = getelementptr inbounds float, ptr %230, i64 %233
   %235 = getelementptr inbounds float, ptr %234, i64 16
-  %236 = load <16 x float>, ptr %41, align 4, !tbaa !90
+  %236 = load <16 x float>, ptr %41, align 4, !tbaa !74
   call void @store(ptr noundef %235, <16 x float> noundef %236)
   call void @llvm.lifetime.start.p0(i64 64, ptr %42) #9
-  store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %42, align 4, !tbaa !90
-  %237 = load <16 x float>, ptr %40, align 4, !tbaa !90
+  store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %42, align 4, !tbaa !74
+  %237 = load <16 x float>, ptr %40, align 4, !tbaa !74
   %238 = bitcast <16 x float> %237 to <16 x i32>
   %239 = load i32, ptr %32, align 4, !tbaa !8
   %240 = insertelement <16 x i32> poison, i32 %239, i64 0
@@ -3920,10 +4338,10 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %252 = load i32, ptr %38, align 4, !tbaa !8
   %253 = sext i32 %252 to i64
   %254 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %253
-  %255 = load <16 x float>, ptr %254, align 16, !tbaa !90
+  %255 = load <16 x float>, ptr %254, align 16, !tbaa !74
   %256 = fadd <16 x float> %255, %251
-  store <16 x float> %256, ptr %254, align 16, !tbaa !90
-  %257 = load <16 x float>, ptr %41, align 4, !tbaa !90
+  store <16 x float> %256, ptr %254, align 16, !tbaa !74
+  %257 = load <16 x float>, ptr %41, align 4, !tbaa !74
   %258 = bitcast <16 x float> %257 to <16 x i32>
   %259 = load i32, ptr %32, align 4, !tbaa !8
   %260 = insertelement <16 x i32> poison, i32 %259, i64 0
@@ -3941,9 +4359,9 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %272 = load i32, ptr %38, align 4, !tbaa !8
   %273 = sext i32 %272 to i64
   %274 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %273
-  %275 = load <16 x float>, ptr %274, align 16, !tbaa !90
+  %275 = load <16 x float>, ptr %274, align 16, !tbaa !74
   %276 = fadd <16 x float> %275, %271
-  store <16 x float> %276, ptr %274, align 16, !tbaa !90
+  store <16 x float> %276, ptr %274, align 16, !tbaa !74
   call void @llvm.lifetime.end.p0(i64 64, ptr %42) #9
   call void @llvm.lifetime.end.p0(i64 64, ptr %41) #9
   call void @llvm.lifetime.end.p0(i64 64, ptr %40) #9
@@ -3954,7 +4372,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %278 = load i32, ptr %38, align 4, !tbaa !8
   %279 = add nsw i32 %278, 1
   store i32 %279, ptr %38, align 4, !tbaa !8
-  br label %148, !llvm.loop !114
+  br label %148, !llvm.loop !127
 
 280:                                              ; preds = %152
   %281 = load ptr, ptr %17, align 8, !tbaa !4
@@ -3985,7 +4403,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %296 = load i32, ptr %29, align 4, !tbaa !8
   %297 = add nsw i32 %296, 1
   store i32 %297, ptr %29, align 4, !tbaa !8
-  br label %88, !llvm.loop !115
+  br label %88, !llvm.loop !128
 
 298:                                              ; preds = %93
   call void @llvm.lifetime.start.p0(i64 4, ptr %43) #9
@@ -4008,11 +4426,11 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %305 = load i32, ptr %43, align 4, !tbaa !8
   %306 = sext i32 %305 to i64
   %307 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %306
-  %308 = load <16 x float>, ptr %307, align 16, !tbaa !90
+  %308 = load <16 x float>, ptr %307, align 16, !tbaa !74
   %309 = call float @sum16(<16 x float> noundef %308)
   %310 = fdiv float 1.000000e+00, %309
   %311 = call <16 x float> @splat(float noundef %310)
-  store <16 x float> %311, ptr %44, align 4, !tbaa !90
+  store <16 x float> %311, ptr %44, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 4, ptr %45) #9
   store i32 0, ptr %45, align 4, !tbaa !8
   br label %312
@@ -4048,7 +4466,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %334 = sext i32 %333 to i64
   %335 = getelementptr inbounds float, ptr %332, i64 %334
   %336 = call <16 x float> @load(ptr noundef %335)
-  %337 = load <16 x float>, ptr %44, align 4, !tbaa !90
+  %337 = load <16 x float>, ptr %44, align 4, !tbaa !74
   %338 = fmul <16 x float> %336, %337
   call void @store(ptr noundef %326, <16 x float> noundef %338)
   br label %339
@@ -4057,7 +4475,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %340 = load i32, ptr %45, align 4, !tbaa !8
   %341 = add nsw i32 %340, 16
   store i32 %341, ptr %45, align 4, !tbaa !8
-  br label %312, !llvm.loop !116
+  br label %312, !llvm.loop !129
 
 342:                                              ; preds = %316
   call void @llvm.lifetime.end.p0(i64 64, ptr %44) #9
@@ -4067,7 +4485,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %344 = load i32, ptr %43, align 4, !tbaa !8
   %345 = add nsw i32 %344, 1
   store i32 %345, ptr %43, align 4, !tbaa !8
-  br label %299, !llvm.loop !117
+  br label %299, !llvm.loop !130
 
 346:                                              ; preds = %303
   call void @llvm.lifetime.end.p0(i64 256, ptr %26) #9
@@ -4082,7 +4500,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32 noundef %3) #4 {
+define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32 noundef %3) #3 {
   %5 = alloca ptr, align 8
   %6 = alloca ptr, align 8
   %7 = alloca i32, align 4
@@ -4102,15 +4520,15 @@ define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32
   call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
   %15 = load ptr, ptr %5, align 8, !tbaa !4
   %16 = getelementptr inbounds %struct.Model, ptr %15, i32 0, i32 9
-  %17 = load i32, ptr %16, align 4, !tbaa !103
+  %17 = load i32, ptr %16, align 4, !tbaa !116
   store i32 %17, ptr %10, align 4, !tbaa !8
   call void @llvm.lifetime.start.p0(i64 8, ptr %11) #9
   %18 = load ptr, ptr %5, align 8, !tbaa !4
   %19 = getelementptr inbounds %struct.Model, ptr %18, i32 0, i32 4
-  %20 = load i32, ptr %19, align 8, !tbaa !36
+  %20 = load i32, ptr %19, align 8, !tbaa !78
   %21 = load ptr, ptr %5, align 8, !tbaa !4
   %22 = getelementptr inbounds %struct.Model, ptr %21, i32 0, i32 8
-  %23 = load i32, ptr %22, align 8, !tbaa !104
+  %23 = load i32, ptr %22, align 8, !tbaa !117
   %24 = icmp ne i32 %23, 0
   %25 = zext i1 %24 to i64
   %26 = select i1 %24, i32 2, i32 4
@@ -4128,7 +4546,7 @@ define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32
   %36 = sext i32 %35 to i64
   %37 = load ptr, ptr %5, align 8, !tbaa !4
   %38 = getelementptr inbounds %struct.Model, ptr %37, i32 0, i32 3
-  %39 = load i32, ptr %38, align 4, !tbaa !56
+  %39 = load i32, ptr %38, align 4, !tbaa !84
   %40 = sext i32 %39 to i64
   %41 = mul nsw i64 %36, %40
   %42 = load i32, ptr %7, align 4, !tbaa !8
@@ -4156,7 +4574,7 @@ define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32
 }
 
 ; Function Attrs: alwaysinline nounwind
-define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, float noundef %5, i32 noundef %6, i32 noundef %7, i32 noundef %8, ptr noundef %9, ptr noundef %10) #6 {
+define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, float noundef %5, i32 noundef %6, i32 noundef %7, i32 noundef %8, ptr noundef %9, ptr noundef %10) #4 {
   %12 = alloca ptr, align 8
   %13 = alloca i32, align 4
   %14 = alloca ptr, align 8
@@ -4213,19 +4631,19 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %43 = load i32, ptr %25, align 4, !tbaa !8
   %44 = sext i32 %43 to i64
   %45 = getelementptr inbounds <16 x float>, ptr %42, i64 %44
-  store <16 x float> %41, ptr %45, align 4, !tbaa !90
+  store <16 x float> %41, ptr %45, align 4, !tbaa !74
   %46 = load ptr, ptr %21, align 8, !tbaa !4
   %47 = load i32, ptr %25, align 4, !tbaa !8
   %48 = sext i32 %47 to i64
   %49 = getelementptr inbounds <16 x float>, ptr %46, i64 %48
-  store <16 x float> %41, ptr %49, align 4, !tbaa !90
+  store <16 x float> %41, ptr %49, align 4, !tbaa !74
   br label %50
 
 50:                                               ; preds = %40
   %51 = load i32, ptr %25, align 4, !tbaa !8
   %52 = add nsw i32 %51, 1
   store i32 %52, ptr %25, align 4, !tbaa !8
-  br label %35, !llvm.loop !118
+  br label %35, !llvm.loop !131
 
 53:                                               ; preds = %39
   call void @llvm.lifetime.start.p0(i64 4, ptr %26) #9
@@ -4286,33 +4704,33 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %86 = getelementptr inbounds float, ptr %79, i64 %85
   %87 = load float, ptr %86, align 4, !tbaa !28
   %88 = call <16 x float> @splat(float noundef %87)
-  store <16 x float> %88, ptr %29, align 4, !tbaa !90
-  %89 = load <16 x float>, ptr %29, align 4, !tbaa !90
-  %90 = load <16 x float>, ptr %23, align 4, !tbaa !90
+  store <16 x float> %88, ptr %29, align 4, !tbaa !74
+  %89 = load <16 x float>, ptr %29, align 4, !tbaa !74
+  %90 = load <16 x float>, ptr %23, align 4, !tbaa !74
   %91 = load ptr, ptr %21, align 8, !tbaa !4
   %92 = load i32, ptr %28, align 4, !tbaa !8
   %93 = sext i32 %92 to i64
   %94 = getelementptr inbounds <16 x float>, ptr %91, i64 %93
-  %95 = load <16 x float>, ptr %94, align 4, !tbaa !90
+  %95 = load <16 x float>, ptr %94, align 4, !tbaa !74
   %96 = call <16 x float> @fma16(<16 x float> noundef %89, <16 x float> noundef %90, <16 x float> noundef %95)
   %97 = load ptr, ptr %21, align 8, !tbaa !4
   %98 = load i32, ptr %28, align 4, !tbaa !8
   %99 = sext i32 %98 to i64
   %100 = getelementptr inbounds <16 x float>, ptr %97, i64 %99
-  store <16 x float> %96, ptr %100, align 4, !tbaa !90
-  %101 = load <16 x float>, ptr %29, align 4, !tbaa !90
-  %102 = load <16 x float>, ptr %24, align 4, !tbaa !90
+  store <16 x float> %96, ptr %100, align 4, !tbaa !74
+  %101 = load <16 x float>, ptr %29, align 4, !tbaa !74
+  %102 = load <16 x float>, ptr %24, align 4, !tbaa !74
   %103 = load ptr, ptr %22, align 8, !tbaa !4
   %104 = load i32, ptr %28, align 4, !tbaa !8
   %105 = sext i32 %104 to i64
   %106 = getelementptr inbounds <16 x float>, ptr %103, i64 %105
-  %107 = load <16 x float>, ptr %106, align 4, !tbaa !90
+  %107 = load <16 x float>, ptr %106, align 4, !tbaa !74
   %108 = call <16 x float> @fma16(<16 x float> noundef %101, <16 x float> noundef %102, <16 x float> noundef %107)
   %109 = load ptr, ptr %22, align 8, !tbaa !4
   %110 = load i32, ptr %28, align 4, !tbaa !8
   %111 = sext i32 %110 to i64
   %112 = getelementptr inbounds <16 x float>, ptr %109, i64 %111
-  store <16 x float> %108, ptr %112, align 4, !tbaa !90
+  store <16 x float> %108, ptr %112, align 4, !tbaa !74
   call void @llvm.lifetime.end.p0(i64 64, ptr %29) #9
   br label %113
 
@@ -4320,7 +4738,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %114 = load i32, ptr %28, align 4, !tbaa !8
   %115 = add nsw i32 %114, 1
   store i32 %115, ptr %28, align 4, !tbaa !8
-  br label %73, !llvm.loop !119
+  br label %73, !llvm.loop !132
 
 116:                                              ; preds = %77
   br label %117
@@ -4329,11 +4747,11 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %118 = load i32, ptr %26, align 4, !tbaa !8
   %119 = add nsw i32 %118, 1
   store i32 %119, ptr %26, align 4, !tbaa !8
-  br label %54, !llvm.loop !120
+  br label %54, !llvm.loop !133
 
 120:                                              ; preds = %58
   call void @llvm.lifetime.start.p0(i64 64, ptr %30) #9
-  store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %30, align 4, !tbaa !90
+  store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %30, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %31) #9
   %121 = load i32, ptr %18, align 4, !tbaa !8
   %122 = insertelement <16 x i32> poison, i32 %121, i64 0
@@ -4346,7 +4764,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %129 = icmp sle <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %128
   %130 = sext <16 x i1> %129 to <16 x i32>
   %131 = and <16 x i32> %125, %130
-  store <16 x i32> %131, ptr %31, align 4, !tbaa !90
+  store <16 x i32> %131, ptr %31, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %32) #9
   %132 = load i32, ptr %18, align 4, !tbaa !8
   %133 = insertelement <16 x i32> poison, i32 %132, i64 0
@@ -4359,11 +4777,11 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %140 = icmp sle <16 x i32> <i32 16, i32 17, i32 18, i32 19, i32 20, i32 21, i32 22, i32 23, i32 24, i32 25, i32 26, i32 27, i32 28, i32 29, i32 30, i32 31>, %139
   %141 = sext <16 x i1> %140 to <16 x i32>
   %142 = and <16 x i32> %136, %141
-  store <16 x i32> %142, ptr %32, align 4, !tbaa !90
+  store <16 x i32> %142, ptr %32, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 64, ptr %33) #9
   %143 = call <16 x float> @splat(float noundef 0xFFF0000000000000)
   %144 = bitcast <16 x float> %143 to <16 x i32>
-  store <16 x i32> %144, ptr %33, align 4, !tbaa !90
+  store <16 x i32> %144, ptr %33, align 4, !tbaa !74
   call void @llvm.lifetime.start.p0(i64 4, ptr %34) #9
   store i32 0, ptr %34, align 4, !tbaa !8
   br label %145
@@ -4384,15 +4802,15 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %152 = load i32, ptr %34, align 4, !tbaa !8
   %153 = sext i32 %152 to i64
   %154 = getelementptr inbounds <16 x float>, ptr %151, i64 %153
-  %155 = load <16 x float>, ptr %154, align 4, !tbaa !90
+  %155 = load <16 x float>, ptr %154, align 4, !tbaa !74
   %156 = load float, ptr %17, align 4, !tbaa !28
   %157 = call <16 x float> @splat(float noundef %156)
   %158 = fmul <16 x float> %155, %157
   %159 = bitcast <16 x float> %158 to <16 x i32>
-  %160 = load <16 x i32>, ptr %31, align 4, !tbaa !90
+  %160 = load <16 x i32>, ptr %31, align 4, !tbaa !74
   %161 = and <16 x i32> %159, %160
-  %162 = load <16 x i32>, ptr %33, align 4, !tbaa !90
-  %163 = load <16 x i32>, ptr %31, align 4, !tbaa !90
+  %162 = load <16 x i32>, ptr %33, align 4, !tbaa !74
+  %163 = load <16 x i32>, ptr %31, align 4, !tbaa !74
   %164 = xor <16 x i32> %163, <i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1>
   %165 = and <16 x i32> %162, %164
   %166 = or <16 x i32> %161, %165
@@ -4401,20 +4819,20 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %169 = load i32, ptr %34, align 4, !tbaa !8
   %170 = sext i32 %169 to i64
   %171 = getelementptr inbounds <16 x float>, ptr %168, i64 %170
-  store <16 x float> %167, ptr %171, align 4, !tbaa !90
+  store <16 x float> %167, ptr %171, align 4, !tbaa !74
   %172 = load ptr, ptr %22, align 8, !tbaa !4
   %173 = load i32, ptr %34, align 4, !tbaa !8
   %174 = sext i32 %173 to i64
   %175 = getelementptr inbounds <16 x float>, ptr %172, i64 %174
-  %176 = load <16 x float>, ptr %175, align 4, !tbaa !90
+  %176 = load <16 x float>, ptr %175, align 4, !tbaa !74
   %177 = load float, ptr %17, align 4, !tbaa !28
   %178 = call <16 x float> @splat(float noundef %177)
   %179 = fmul <16 x float> %176, %178
   %180 = bitcast <16 x float> %179 to <16 x i32>
-  %181 = load <16 x i32>, ptr %32, align 4, !tbaa !90
+  %181 = load <16 x i32>, ptr %32, align 4, !tbaa !74
   %182 = and <16 x i32> %180, %181
-  %183 = load <16 x i32>, ptr %33, align 4, !tbaa !90
-  %184 = load <16 x i32>, ptr %32, align 4, !tbaa !90
+  %183 = load <16 x i32>, ptr %33, align 4, !tbaa !74
+  %184 = load <16 x i32>, ptr %32, align 4, !tbaa !74
   %185 = xor <16 x i32> %184, <i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1, i32 -1>
   %186 = and <16 x i32> %183, %185
   %187 = or <16 x i32> %182, %186
@@ -4423,14 +4841,14 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %190 = load i32, ptr %34, align 4, !tbaa !8
   %191 = sext i32 %190 to i64
   %192 = getelementptr inbounds <16 x float>, ptr %189, i64 %191
-  store <16 x float> %188, ptr %192, align 4, !tbaa !90
+  store <16 x float> %188, ptr %192, align 4, !tbaa !74
   br label %193
 
 193:                                              ; preds = %150
   %194 = load i32, ptr %34, align 4, !tbaa !8
   %195 = add nsw i32 %194, 1
   store i32 %195, ptr %34, align 4, !tbaa !8
-  br label %145, !llvm.loop !121
+  br label %145, !llvm.loop !134
 
 196:                                              ; preds = %149
   call void @llvm.lifetime.end.p0(i64 64, ptr %33) #9
@@ -4443,10 +4861,10 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
 }
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare float @llvm.vector.reduce.fmax.v16f32(<16 x float>) #7
+declare float @llvm.vector.reduce.fmax.v16f32(<16 x float>) #8
 
 ; Function Attrs: alwaysinline nounwind
-define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, ptr noundef %4, i32 noundef %5, i32 noundef %6, i32 noundef %7, i32 noundef %8, i32 noundef %9) #6 {
+define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, ptr noundef %4, i32 noundef %5, i32 noundef %6, i32 noundef %7, i32 noundef %8, i32 noundef %9) #4 {
   %11 = alloca ptr, align 8
   %12 = alloca ptr, align 8
   %13 = alloca ptr, align 8
@@ -4536,7 +4954,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %63 = load i32, ptr %27, align 4, !tbaa !8
   %64 = sext i32 %63 to i64
   %65 = getelementptr inbounds [4 x <16 x float>], ptr %23, i64 0, i64 %64
-  store <16 x float> %62, ptr %65, align 16, !tbaa !90
+  store <16 x float> %62, ptr %65, align 16, !tbaa !74
   %66 = load ptr, ptr %11, align 8, !tbaa !4
   %67 = load i32, ptr %27, align 4, !tbaa !8
   %68 = load i32, ptr %16, align 4, !tbaa !8
@@ -4558,14 +4976,14 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %84 = load i32, ptr %27, align 4, !tbaa !8
   %85 = sext i32 %84 to i64
   %86 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %85
-  store <16 x float> %83, ptr %86, align 16, !tbaa !90
+  store <16 x float> %83, ptr %86, align 16, !tbaa !74
   br label %87
 
 87:                                               ; preds = %45
   %88 = load i32, ptr %27, align 4, !tbaa !8
   %89 = add nsw i32 %88, 1
   store i32 %89, ptr %27, align 4, !tbaa !8
-  br label %40, !llvm.loop !122
+  br label %40, !llvm.loop !135
 
 90:                                               ; preds = %44
   call void @llvm.lifetime.start.p0(i64 8, ptr %28) #9
@@ -4645,29 +5063,29 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %138 = getelementptr inbounds float, ptr %132, i64 %137
   %139 = load float, ptr %138, align 4, !tbaa !28
   %140 = call <16 x float> @splat(float noundef %139)
-  store <16 x float> %140, ptr %32, align 4, !tbaa !90
-  %141 = load <16 x float>, ptr %32, align 4, !tbaa !90
-  %142 = load <16 x float>, ptr %25, align 4, !tbaa !90
+  store <16 x float> %140, ptr %32, align 4, !tbaa !74
+  %141 = load <16 x float>, ptr %32, align 4, !tbaa !74
+  %142 = load <16 x float>, ptr %25, align 4, !tbaa !74
   %143 = load i32, ptr %31, align 4, !tbaa !8
   %144 = sext i32 %143 to i64
   %145 = getelementptr inbounds [4 x <16 x float>], ptr %23, i64 0, i64 %144
-  %146 = load <16 x float>, ptr %145, align 16, !tbaa !90
+  %146 = load <16 x float>, ptr %145, align 16, !tbaa !74
   %147 = call <16 x float> @fma16(<16 x float> noundef %141, <16 x float> noundef %142, <16 x float> noundef %146)
   %148 = load i32, ptr %31, align 4, !tbaa !8
   %149 = sext i32 %148 to i64
   %150 = getelementptr inbounds [4 x <16 x float>], ptr %23, i64 0, i64 %149
-  store <16 x float> %147, ptr %150, align 16, !tbaa !90
-  %151 = load <16 x float>, ptr %32, align 4, !tbaa !90
-  %152 = load <16 x float>, ptr %26, align 4, !tbaa !90
+  store <16 x float> %147, ptr %150, align 16, !tbaa !74
+  %151 = load <16 x float>, ptr %32, align 4, !tbaa !74
+  %152 = load <16 x float>, ptr %26, align 4, !tbaa !74
   %153 = load i32, ptr %31, align 4, !tbaa !8
   %154 = sext i32 %153 to i64
   %155 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %154
-  %156 = load <16 x float>, ptr %155, align 16, !tbaa !90
+  %156 = load <16 x float>, ptr %155, align 16, !tbaa !74
   %157 = call <16 x float> @fma16(<16 x float> noundef %151, <16 x float> noundef %152, <16 x float> noundef %156)
   %158 = load i32, ptr %31, align 4, !tbaa !8
   %159 = sext i32 %158 to i64
   %160 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %159
-  store <16 x float> %157, ptr %160, align 16, !tbaa !90
+  store <16 x float> %157, ptr %160, align 16, !tbaa !74
   call void @llvm.lifetime.end.p0(i64 64, ptr %32) #9
   br label %161
 
@@ -4675,7 +5093,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %162 = load i32, ptr %31, align 4, !tbaa !8
   %163 = add nsw i32 %162, 1
   store i32 %163, ptr %31, align 4, !tbaa !8
-  br label %126, !llvm.loop !123
+  br label %126, !llvm.loop !136
 
 164:                                              ; preds = %130
   br label %165
@@ -4684,7 +5102,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %166 = load i32, ptr %30, align 4, !tbaa !8
   %167 = add nsw i32 %166, 1
   store i32 %167, ptr %30, align 4, !tbaa !8
-  br label %98, !llvm.loop !124
+  br label %98, !llvm.loop !137
 
 168:                                              ; preds = %102
   call void @llvm.lifetime.start.p0(i64 4, ptr %33) #9
@@ -4715,7 +5133,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %184 = load i32, ptr %33, align 4, !tbaa !8
   %185 = sext i32 %184 to i64
   %186 = getelementptr inbounds [4 x <16 x float>], ptr %23, i64 0, i64 %185
-  %187 = load <16 x float>, ptr %186, align 16, !tbaa !90
+  %187 = load <16 x float>, ptr %186, align 16, !tbaa !74
   call void @store(ptr noundef %183, <16 x float> noundef %187)
   %188 = load ptr, ptr %11, align 8, !tbaa !4
   %189 = load i32, ptr %33, align 4, !tbaa !8
@@ -4730,7 +5148,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %198 = load i32, ptr %33, align 4, !tbaa !8
   %199 = sext i32 %198 to i64
   %200 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %199
-  %201 = load <16 x float>, ptr %200, align 16, !tbaa !90
+  %201 = load <16 x float>, ptr %200, align 16, !tbaa !74
   call void @store(ptr noundef %197, <16 x float> noundef %201)
   br label %202
 
@@ -4738,7 +5156,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %203 = load i32, ptr %33, align 4, !tbaa !8
   %204 = add nsw i32 %203, 1
   store i32 %204, ptr %33, align 4, !tbaa !8
-  br label %169, !llvm.loop !125
+  br label %169, !llvm.loop !138
 
 205:                                              ; preds = %173
   call void @llvm.lifetime.end.p0(i64 8, ptr %29) #9
@@ -4753,7 +5171,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %207 = load i32, ptr %21, align 4, !tbaa !8
   %208 = add nsw i32 %207, 32
   store i32 %208, ptr %21, align 4, !tbaa !8
-  br label %34, !llvm.loop !126
+  br label %34, !llvm.loop !139
 
 209:                                              ; preds = %38
   ret void
@@ -4761,13 +5179,13 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
 
 attributes #0 = { nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
 attributes #1 = { nocallback nofree nosync nounwind willreturn memory(argmem: readwrite) }
-attributes #2 = { "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
-attributes #3 = { nocallback nofree nounwind willreturn memory(argmem: readwrite) }
+attributes #2 = { nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
+attributes #3 = { alwaysinline nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
 attributes #4 = { alwaysinline nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
-attributes #5 = { nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
-attributes #6 = { alwaysinline nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
-attributes #7 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
-attributes #8 = { nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
+attributes #5 = { "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
+attributes #6 = { nocallback nofree nounwind willreturn memory(argmem: readwrite) }
+attributes #7 = { nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
+attributes #8 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
 attributes #9 = { nounwind }
 
 !llvm.module.flags = !{!0, !1, !2}
@@ -4783,7 +5201,7 @@ attributes #9 = { nounwind }
 !8 = !{!9, !9, i64 0}
 !9 = !{!"int", !6, i64 0}
 !10 = !{!11, !9, i64 0}
-!11 = !{!"", !9, i64 0, !9, i64 4, !9, i64 8, !9, i64 12, !5, i64 16, !5, i64 24, !5, i64 32, !5, i64 40, !5, i64 48, !5, i64 56, !5, i64 64, !5, i64 72, !5, i64 80, !5, i64 88, !5, i64 96, !5, i64 104, !5, i64 112, !5, i64 120}
+!11 = !{!"", !9, i64 0, !9, i64 4, !9, i64 8, !9, i64 12, !5, i64 16, !5, i64 24, !5, i64 32, !5, i64 40, !5, i64 48, !5, i64 56, !5, i64 64, !5, i64 72, !5, i64 80, !5, i64 88, !5, i64 96, !5, i64 104, !5, i64 112, !5, i64 120, !5, i64 128, !5, i64 136, !5, i64 144, !9, i64 152}
 !12 = !{!11, !5, i64 16}
 !13 = !{!11, !5, i64 64}
 !14 = !{!15, !9, i64 4}
@@ -4807,95 +5225,108 @@ attributes #9 = { nounwind }
 !32 = distinct !{!32, !19}
 !33 = !{!11, !5, i64 120}
 !34 = distinct !{!34, !19}
-!35 = !{!15, !9, i64 8}
-!36 = !{!15, !9, i64 16}
-!37 = !{!38, !5, i64 0}
-!38 = !{!"", !5, i64 0, !5, i64 8, !5, i64 16, !5, i64 24, !5, i64 32, !5, i64 40, !5, i64 48, !5, i64 56, !5, i64 64, !5, i64 72, !5, i64 80}
-!39 = !{!11, !5, i64 72}
+!35 = !{!11, !9, i64 152}
+!36 = !{!11, !5, i64 136}
+!37 = !{!11, !5, i64 144}
+!38 = distinct !{!38, !19}
+!39 = distinct !{!39, !19}
 !40 = !{!41, !5, i64 0}
-!41 = !{!"", !5, i64 0, !5, i64 8, !5, i64 16, !5, i64 24, !25, i64 32, !25, i64 40, !9, i64 48, !9, i64 52, !9, i64 56, !9, i64 60}
-!42 = !{!11, !5, i64 80}
-!43 = !{!41, !5, i64 8}
-!44 = !{!38, !5, i64 40}
-!45 = !{!41, !5, i64 16}
-!46 = !{!38, !5, i64 32}
-!47 = !{!41, !5, i64 24}
-!48 = !{!41, !25, i64 32}
-!49 = !{!15, !9, i64 44}
-!50 = !{!41, !25, i64 40}
-!51 = !{!41, !9, i64 48}
-!52 = !{!41, !9, i64 52}
-!53 = !{!41, !9, i64 56}
-!54 = !{!41, !9, i64 60}
-!55 = distinct !{!55, !19}
-!56 = !{!15, !9, i64 12}
-!57 = distinct !{!57, !19}
-!58 = !{!11, !5, i64 88}
-!59 = !{!38, !5, i64 48}
-!60 = !{!38, !5, i64 8}
-!61 = !{!11, !5, i64 96}
-!62 = !{!38, !5, i64 56}
-!63 = !{!15, !9, i64 20}
-!64 = !{!38, !5, i64 64}
-!65 = !{!11, !5, i64 56}
-!66 = !{!15, !5, i64 64}
-!67 = !{!15, !16, i64 48}
-!68 = distinct !{!68, !19}
-!69 = !{!15, !9, i64 24}
-!70 = !{!11, !5, i64 104}
-!71 = !{!15, !5, i64 72}
+!41 = !{!"", !5, i64 0, !5, i64 8, !5, i64 16, !5, i64 24, !5, i64 32, !5, i64 40, !5, i64 48, !5, i64 56, !5, i64 64, !5, i64 72, !5, i64 80}
+!42 = !{!41, !5, i64 8}
+!43 = !{!11, !5, i64 72}
+!44 = !{!45, !5, i64 0}
+!45 = !{!"", !5, i64 0, !5, i64 8, !5, i64 16, !5, i64 24, !25, i64 32, !25, i64 40, !9, i64 48, !9, i64 52, !9, i64 56, !9, i64 60}
+!46 = !{!11, !5, i64 96}
+!47 = !{!45, !5, i64 8}
+!48 = !{!41, !5, i64 56}
+!49 = !{!45, !5, i64 16}
+!50 = !{!45, !5, i64 24}
+!51 = !{!45, !25, i64 32}
+!52 = !{!15, !9, i64 20}
+!53 = !{!45, !25, i64 40}
+!54 = !{!45, !9, i64 48}
+!55 = !{!45, !9, i64 52}
+!56 = !{!45, !9, i64 56}
+!57 = !{!45, !9, i64 60}
+!58 = !{!41, !5, i64 64}
+!59 = !{!11, !5, i64 56}
+!60 = !{!15, !5, i64 64}
+!61 = !{!15, !16, i64 48}
+!62 = distinct !{!62, !19}
+!63 = !{!15, !9, i64 24}
+!64 = !{!11, !5, i64 104}
+!65 = !{!15, !5, i64 72}
+!66 = !{!67, !5, i64 0}
+!67 = !{!"", !5, i64 0, !5, i64 8, !9, i64 16, !9, i64 20}
+!68 = !{!67, !9, i64 16}
+!69 = !{!67, !5, i64 8}
+!70 = !{!67, !9, i64 20}
+!71 = distinct !{!71, !19}
 !72 = distinct !{!72, !19}
 !73 = distinct !{!73, !19}
-!74 = distinct !{!74, !19}
+!74 = !{!6, !6, i64 0}
 !75 = distinct !{!75, !19}
-!76 = !{!15, !5, i64 80}
-!77 = !{!11, !5, i64 24}
-!78 = !{!15, !5, i64 88}
-!79 = !{!38, !5, i64 16}
-!80 = !{!38, !5, i64 24}
-!81 = distinct !{!81, !19}
-!82 = !{!11, !5, i64 32}
+!76 = distinct !{!76, !19}
+!77 = !{!15, !9, i64 8}
+!78 = !{!15, !9, i64 16}
+!79 = !{!11, !5, i64 80}
+!80 = !{!41, !5, i64 40}
+!81 = !{!41, !5, i64 32}
+!82 = !{!15, !9, i64 44}
 !83 = distinct !{!83, !19}
-!84 = !{!11, !5, i64 112}
-!85 = !{!15, !9, i64 40}
-!86 = !{!11, !5, i64 48}
-!87 = !{!11, !5, i64 40}
-!88 = !{!11, !9, i64 8}
+!84 = !{!15, !9, i64 12}
+!85 = distinct !{!85, !19}
+!86 = !{!11, !5, i64 88}
+!87 = !{!41, !5, i64 48}
+!88 = distinct !{!88, !19}
 !89 = distinct !{!89, !19}
-!90 = !{!6, !6, i64 0}
-!91 = distinct !{!91, !19}
+!90 = distinct !{!90, !19}
+!91 = !{!11, !5, i64 112}
 !92 = distinct !{!92, !19}
-!93 = distinct !{!93, !19}
-!94 = !{!95, !5, i64 0}
-!95 = !{!"", !5, i64 0, !25, i64 8}
-!96 = !{!95, !25, i64 8}
-!97 = distinct !{!97, !19, !98}
-!98 = !{!"llvm.loop.unroll.full"}
-!99 = distinct !{!99, !19, !98}
-!100 = distinct !{!100, !19}
-!101 = distinct !{!101, !19, !98}
-!102 = distinct !{!102, !19}
-!103 = !{!15, !9, i64 36}
-!104 = !{!15, !9, i64 32}
-!105 = !{!38, !5, i64 72}
+!93 = !{!94, !5, i64 0}
+!94 = !{!"", !5, i64 0, !25, i64 8}
+!95 = !{!94, !25, i64 8}
+!96 = distinct !{!96, !19, !97}
+!97 = !{!"llvm.loop.unroll.full"}
+!98 = distinct !{!98, !19, !97}
+!99 = distinct !{!99, !19}
+!100 = distinct !{!100, !19, !97}
+!101 = !{!15, !5, i64 80}
+!102 = !{!11, !5, i64 128}
+!103 = !{!15, !5, i64 88}
+!104 = !{!41, !5, i64 16}
+!105 = !{!41, !5, i64 24}
 !106 = distinct !{!106, !19}
-!107 = !{!38, !5, i64 80}
+!107 = !{!11, !5, i64 32}
 !108 = distinct !{!108, !19}
-!109 = distinct !{!109, !19}
-!110 = distinct !{!110, !19}
-!111 = distinct !{!111, !19, !98}
-!112 = distinct !{!112, !19}
-!113 = !{!15, !16, i64 52}
-!114 = distinct !{!114, !19, !98}
+!109 = !{!11, !5, i64 24}
+!110 = !{!15, !9, i64 40}
+!111 = !{!11, !5, i64 48}
+!112 = !{!11, !5, i64 40}
+!113 = !{!11, !9, i64 8}
+!114 = distinct !{!114, !19}
 !115 = distinct !{!115, !19}
-!116 = distinct !{!116, !19}
-!117 = distinct !{!117, !19, !98}
-!118 = distinct !{!118, !19, !98}
-!119 = distinct !{!119, !19, !98}
-!120 = distinct !{!120, !19}
-!121 = distinct !{!121, !19, !98}
-!122 = distinct !{!122, !19, !98}
-!123 = distinct !{!123, !19, !98}
-!124 = distinct !{!124, !19}
-!125 = distinct !{!125, !19, !98}
-!126 = distinct !{!126, !19}
+!116 = !{!15, !9, i64 36}
+!117 = !{!15, !9, i64 32}
+!118 = !{!41, !5, i64 72}
+!119 = distinct !{!119, !19}
+!120 = !{!41, !5, i64 80}
+!121 = distinct !{!121, !19}
+!122 = distinct !{!122, !19}
+!123 = distinct !{!123, !19}
+!124 = distinct !{!124, !19, !97}
+!125 = distinct !{!125, !19}
+!126 = !{!15, !16, i64 52}
+!127 = distinct !{!127, !19, !97}
+!128 = distinct !{!128, !19}
+!129 = distinct !{!129, !19}
+!130 = distinct !{!130, !19, !97}
+!131 = distinct !{!131, !19, !97}
+!132 = distinct !{!132, !19, !97}
+!133 = distinct !{!133, !19}
+!134 = distinct !{!134, !19, !97}
+!135 = distinct !{!135, !19, !97}
+!136 = distinct !{!136, !19, !97}
+!137 = distinct !{!137, !19}
+!138 = distinct !{!138, !19, !97}
+!139 = distinct !{!139, !19}

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cluster.engine.features import RoundFeatures
 from cluster.engine.model_input import ModelInput
 from cluster.engine.native.arena import Arena
 from cluster.engine.native.jit import load_kernels
@@ -25,13 +26,19 @@ _POLL_US = 50_000
 Array = npt.NDArray[Any]
 
 
-class _Buffers:
-    """Work memory for up to `max_rows` rows; grows, never shrinks."""
+class Buffers:
+    """Work memory for up to `max_rows` rows; a pass over more makes new ones.
 
-    def __init__(self, model: NativeModel, max_rows: int) -> None:
+    Args:
+        model: what runs.
+        max_rows: rows of a pass.
+        num_inputs: hidden states that the first linear layer of a row reads side by side.
+    """
+
+    def __init__(self, model: NativeModel, max_rows: int, num_inputs: int = 1) -> None:
         shape, arena = model.shape, Arena()
         self.hidden = arena.zeros((max_rows, shape.hidden), np.float32)
-        self.normed = arena.zeros((max_rows, shape.hidden), np.float32)
+        self.normed = arena.zeros((max_rows, num_inputs * shape.hidden), np.float32)
         self.qkv = arena.zeros((max_rows, model.struct.qkv_stride), np.float32)
         self.attended = arena.zeros((max_rows, shape.num_heads * shape.head_dim), np.float32)
         self.activated = arena.zeros((max_rows, shape.intermediate), np.float32)
@@ -55,9 +62,13 @@ class NativeRunner:
         self._model, self._kernels = model, load_kernels()
         self._model_address = ctypes.addressof(model.struct)
         self._batch = BatchStruct(num_threads=num_threads)
-        self._buffers = _Buffers(model, 256)
+        self._buffers = Buffers(model, 256)
         self._logits_NV: Array = np.zeros((0, -(-model.shape.vocab // PANEL) * PANEL), np.float32)
+        self._layers: Array = np.zeros(0, np.int32)
+        self._features_TF: Array = np.zeros((0, 0), np.float32)
+        self._num_rows = 0
         self.vocab_size, self.block_size = model.shape.vocab, model.struct.block_size
+        self.hidden_size, self.num_layers = model.shape.hidden, model.shape.num_layers
         self.num_kv_blocks, self.max_model_len, self.num_threads = num_kv_blocks, max_model_len, num_threads
         self.dtype = "bfloat16" if model.struct.kv_is_bf16 else "float32"
 
@@ -74,10 +85,21 @@ class NativeRunner:
         """
         num_rows, num_logit_rows = len(batch.token_ids), len(batch.logit_rows)
         self._reserve(num_rows, num_logit_rows)
-        arrays = self._fill(batch, num_rows, num_logit_rows)
-        _pool().run(self._share, self.num_threads)
+        arrays = self._fill(batch)
+        worker_pool().run(self._share, self.num_threads)
         del arrays
         return torch.from_numpy(self._logits_NV)[:num_logit_rows, : self.vocab_size]
+
+    def capture(self, layers: tuple[int, ...]) -> None:
+        """Keep what enters these layers, strictly rising, from the next pass on; see `FeatureRunner`."""
+        assert all(0 <= layer <= self.num_layers for layer in layers), "there is no such layer"
+        self._layers, self._num_rows = np.array(layers, np.int32), 0
+        self._features_TF = np.zeros((0, len(layers) * self.hidden_size), np.float32)
+
+    @property
+    def features(self) -> RoundFeatures:
+        """The hidden states of the last pass; the next one overwrites them."""
+        return RoundFeatures(tuple(self._layers.tolist()), torch.from_numpy(self._features_TF)[: self._num_rows])
 
     def copy_kv_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
         """Copy whole KV blocks of all layers; no block may be in both lists."""
@@ -96,31 +118,43 @@ class NativeRunner:
 
     def _reserve(self, num_rows: int, num_logit_rows: int) -> None:
         if num_rows > len(self._buffers.hidden):
-            self._buffers = _Buffers(self._model, 2 * num_rows)
+            self._buffers = Buffers(self._model, 2 * num_rows)
         if num_logit_rows > len(self._logits_NV):
             self._logits_NV = Arena().zeros((2 * num_logit_rows, self._logits_NV.shape[1]), np.float32)
+        if self._layers.size and num_rows > len(self._features_TF):
+            self._features_TF = Arena().zeros((2 * num_rows, self._features_TF.shape[1]), np.float32)
 
-    def _fill(self, batch: ModelInput, num_rows: int, num_logit_rows: int) -> list[Array]:
+    def _fill(self, batch: ModelInput) -> list[Array]:
         """Point the batch struct at this round's arrays; the caller keeps them alive during the pass."""
-        struct, buffers = self._batch, self._buffers
-        buffers.counters.fill(0)
-        inputs = {
-            "token_ids": batch.token_ids,
-            "positions": batch.positions,
-            "slots": batch.slot_mapping,
-            "row_sequences": batch.row_sequences,
-            "block_tables": batch.block_tables,
-            "logit_rows": batch.logit_rows,
-        }
-        arrays = {name: np.ascontiguousarray(array, np.int32) for name, array in inputs.items()}
-        for name, array in arrays.items():
-            setattr(struct, name, array.ctypes.data)
-        for name in ("hidden", "normed", "qkv", "attended", "activated", "counters", "barrier"):
-            setattr(struct, name, getattr(buffers, name).ctypes.data)
+        struct = self._batch
+        arrays = fill_batch(struct, batch, self._buffers, batch.positions)
         struct.logits = self._logits_NV.ctypes.data
-        struct.num_rows, struct.num_logit_rows = num_rows, num_logit_rows
-        struct.max_blocks = batch.block_tables.shape[1]
-        return list(arrays.values())
+        struct.num_features = self._layers.size
+        struct.feature_layers, struct.features = self._layers.ctypes.data, self._features_TF.ctypes.data
+        self._num_rows = len(batch.token_ids)
+        return [*arrays, self._layers]
+
+
+def fill_batch(struct: BatchStruct, batch: ModelInput, buffers: Buffers, rotary_positions: Array) -> list[Array]:
+    """Point a batch struct at a pass's rows and work memory; the caller keeps what comes back alive during the pass."""
+    buffers.counters.fill(0)
+    inputs = {
+        "token_ids": batch.token_ids,
+        "positions": batch.positions,
+        "rotary_positions": rotary_positions,
+        "slots": batch.slot_mapping,
+        "row_sequences": batch.row_sequences,
+        "block_tables": batch.block_tables,
+        "logit_rows": batch.logit_rows,
+    }
+    arrays = {name: np.ascontiguousarray(array, np.int32) for name, array in inputs.items()}
+    for name, array in arrays.items():
+        setattr(struct, name, array.ctypes.data)
+    for name in ("hidden", "normed", "qkv", "attended", "activated", "counters", "barrier"):
+        setattr(struct, name, getattr(buffers, name).ctypes.data)
+    struct.num_rows, struct.num_logit_rows = len(batch.token_ids), len(batch.logit_rows)
+    struct.max_blocks = batch.block_tables.shape[1]
+    return list(arrays.values())
 
 
 class _Pool:
@@ -154,7 +188,7 @@ def _close(workers: "list[_Worker]") -> None:
 _of_thread = threading.local()
 
 
-def _pool() -> _Pool:
+def worker_pool() -> _Pool:
     """The workers of the calling thread."""
     pool: _Pool | None = getattr(_of_thread, "pool", None)
     if pool is None:

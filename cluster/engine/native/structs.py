@@ -36,5 +36,15 @@ class BatchStruct(ctypes.Structure):
         *((name, _INT) for name in ("num_rows", "num_logit_rows", "max_blocks", "num_threads")),
         *((name, _POINTER) for name in ("token_ids", "positions", "slots", "row_sequences", "block_tables")),
         *((name, _POINTER) for name in ("logit_rows", "hidden", "normed", "qkv", "attended", "activated", "logits")),
-        *((name, _POINTER) for name in ("counters", "barrier")),
+        *((name, _POINTER) for name in ("counters", "barrier", "rotary_positions", "feature_layers", "features")),
+        ("num_features", _INT),
+    ]
+
+
+class HeadStruct(ctypes.Structure):
+    """An EAGLE-3 head: a model of one layer and what stands before it (`Head` in kernels.c)."""
+
+    _fields_ = [
+        *((name, _POINTER) for name in ("fc", "hidden_norm")),
+        *((name, _INT) for name in ("feature_size", "normed_residual")),
     ]

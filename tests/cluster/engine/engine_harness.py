@@ -101,6 +101,7 @@ def request(
     arrival_s: float = 0.0,
     deadline_s: float | None = None,
     cache_salt: str = "",
+    grammar: str = "",
     **sampling: Any,
 ) -> Request:
     return Request(
@@ -111,6 +112,7 @@ def request(
         arrival_s=arrival_s,
         deadline_s=deadline_s,
         cache_salt=cache_salt,
+        grammar=grammar,
     )
 
 
@@ -228,6 +230,8 @@ class KnowingDrafter:
         assert items
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
+        if draft.source == "grammar":  # The engine has that beside every drafter.
+            return
         assert draft.source == self.name
         assert 0 <= num_accepted <= len(draft.token_ids)
         self.observed.append((len(draft.token_ids), num_accepted))

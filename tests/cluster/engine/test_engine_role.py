@@ -283,7 +283,7 @@ def test_a_request_may_name_the_drafter_whatever_the_role() -> None:
     flip(engine, Role.BATCH)
     named = SpeculationParams(drafter="knowing")
     engine.add(request("r", random_prompt(0, 5), speculation=named))
-    with pytest.raises(InvalidRequestError, match="off, knowing"):
+    with pytest.raises(InvalidRequestError, match="off, grammar, knowing"):
         engine.add(request("s", random_prompt(0, 5), speculation=SpeculationParams(drafter="other")))
     drain(engine)
 

@@ -54,6 +54,14 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         topk_group=1,
         moe_intermediate_size=16,
     ),
+    "glm4_moe": lambda: transformers.Glm4MoeConfig(
+        **COMMON,
+        use_qk_norm=True,
+        attention_bias=True,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+    ),
 }
 
 

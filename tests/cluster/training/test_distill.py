@@ -8,8 +8,10 @@ import torch
 from transformers import GPTNeoXConfig, LlamaConfig, LlamaModel
 
 from cluster.errors import LoadError
-from cluster.training.distill import DistillConfig, Distiller, HeldOut, Progress
-from cluster.training.student import Student, lumped_divergence, starting_layers, student_config
+from cluster.training.distill import DistillConfig, Distiller
+from cluster.training.held_out import HeldOut, lumped_divergence
+from cluster.training.loop import Progress
+from cluster.training.student import Student, starting_layers, student_config
 from tests.cluster.training.training_harness import random_texts, same_tensors
 
 VOCAB, COLUMNS = 96, 64

@@ -62,6 +62,7 @@ def test_a_draft_model_that_is_its_target_has_all_its_guesses_accepted(folder: P
         assert total.num_draft_tokens > 50
         assert total.rate == 1.0
         assert total.next_rate > 0.9  # drafts that the end of a text made shorter count as refused
+    assert report.coupling is not None
     assert report.coupling.coupled_rate == 1.0
     assert report.coupling.ratio_rate == pytest.approx(1.0, abs=1e-4)
 
@@ -89,6 +90,7 @@ def test_every_round_drafts_as_many_tokens_as_it_may_however_few_are_accepted(ha
 @pytest.mark.engine
 def test_coupling_stays_between_its_lower_bound_and_the_ratio_rule(half: MeasureReport) -> None:
     coupling = half.coupling
+    assert coupling is not None
     assert coupling.num_draws == 8 * coupling.num_pairs > 200
     distance = 1.0 - coupling.ratio_rate
     noise = 4 * 0.5 / coupling.num_draws**0.5

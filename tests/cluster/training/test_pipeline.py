@@ -60,7 +60,7 @@ def test_the_student_comes_nearer_to_the_target_on_text_that_it_did_not_learn_fr
 def test_the_first_shard_is_held_out_and_no_other(target: Path, trained: tuple[Path, TrainFacts, Notes]) -> None:
     output, facts, _ = trained
     training = DraftTraining(tiny_settings(target, output), Notes())
-    held_out, learnt = training._shard_files(held_out=True), training._shard_files(held_out=False)
+    held_out, learnt = training.data.files(held_out=True), training.data.files(held_out=False)
     assert [path.name for path in held_out] == ["shard-00000.safetensors"]
     assert sorted(path.name for path in held_out + learnt) == sorted(shards(output))
     assert not set(held_out) & set(learnt)

@@ -13,7 +13,9 @@ from cluster.engine.model_loader import load_config, load_weights
 from cluster.engine.model_source import ModelSource
 from cluster.training.dataset import LabelledText
 from cluster.training.export import write_draft_folder
+from cluster.training.prompts import INVENTED, TrainingPrompt
 from cluster.training.settings import TrainSettings
+from cluster.training.shards import ShardWriter, Text
 from cluster.training.student import Student, starting_layers, student_config
 from tests.tiny import EOS_TOKEN_ID, VOCAB_SIZE, build_tokenizer
 
@@ -137,3 +139,16 @@ def write_spec_bench(path: Path) -> Path:
     questions.append({"question_id": 81, "category": "writing", "turns": ["write a poem", "now again, but longer"]})
     path.write_text("".join(json.dumps(question) + "\n" for question in questions), "utf-8")
     return path
+
+
+def write_shards(folder: Path, num_tokens: int) -> Path:
+    """Two shards of random text and labels, so that one can be held out."""
+    rng = np.random.default_rng(0)
+    shards = ShardWriter(folder, 1)
+    for index in range(2):
+        prompt = TrainingPrompt(token_ids=(5, 6, 7), temperature=1.0, max_tokens=num_tokens, source=INVENTED)
+        ids = rng.integers(3, VOCAB_SIZE, (num_tokens, NUM_LABELS))
+        logprobs = np.full(ids.shape, np.log(0.04))
+        shards.add(index, [Text(index, prompt, ids[:, 0].tolist(), ids.tolist(), logprobs.tolist())])
+        shards.write_next()
+    return folder

@@ -1,4 +1,4 @@
-"""Errors of drafters cost drafts and nothing else; two drafters in order of preference."""
+"""Errors of drafters cost drafts and nothing else; of several drafters, the best draft is taken."""
 
 import itertools
 import logging
@@ -9,8 +9,8 @@ import pytest
 
 from cluster.clock import ManualClock
 from cluster.engine.drafters.base import Draft, Wanted
+from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.collect import Drafting, DraftLimits
-from cluster.engine.drafters.fallback import FallbackDrafter
 from cluster.engine.drafters.guard import FIRST_PAUSE_ROUNDS, LONGEST_PAUSE_ROUNDS, GuardedDrafter
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence, SequenceStatus
@@ -158,7 +158,7 @@ def test_errors_are_logged_once_per_kind(caplog: pytest.LogCaptureFixture) -> No
 
 def test_the_second_drafter_serves_what_the_first_left_and_drafts_carry_their_source() -> None:
     first, second = FixedDrafter("first", (1,), only=["a"]), FixedDrafter("second", (2,))
-    drafting = Drafting(FallbackDrafter(first, second), LIMITS, ManualClock())
+    drafting = Drafting(BestDraft((first, None), (second, None)), LIMITS, ManualClock())
     sequences = [decoding("a"), decoding("b")]
     assert drafting.propose(sequences) == {"a": (1,), "b": (2,)}
     assert second.seen("propose") == [["a", "b"]]
@@ -171,8 +171,9 @@ def test_the_second_drafter_serves_what_the_first_left_and_drafts_carry_their_so
 
 def test_a_second_drafter_whose_drafts_cost_time_is_asked_only_where_it_promises_more() -> None:
     second = FixedDrafter("second", (2, 3))
-    drafter = FallbackDrafter(
-        FixedDrafter("first", (1,)), second, promise=lambda want: 2.0 if want.sequence.request_id == "b" else 0.5
+    drafter = BestDraft(
+        (FixedDrafter("first", (1,)), None),
+        (second, lambda want: 2.0 if want.sequence.request_id == "b" else 0.5),
     )
     drafts = Drafting(drafter, LIMITS, ManualClock()).propose([decoding("a"), decoding("b")])
     assert second.seen("propose") == [["b"]]
@@ -182,13 +183,13 @@ def test_a_second_drafter_whose_drafts_cost_time_is_asked_only_where_it_promises
 def test_of_two_drafts_the_one_with_more_expected_tokens_wins() -> None:
     first = FixedDrafter("first", (1, 1, 1), confidences=(0.2, 0.5, 0.5))
     second = FixedDrafter("second", (2, 2), confidences=(0.9, 0.9))
-    drafts = FallbackDrafter(first, second).propose([Wanted(sequence=decoding("a"), max_tokens=4)])
+    drafts = BestDraft((first, None), (second, None)).propose([Wanted(sequence=decoding("a"), max_tokens=4)])
     assert drafts["a"].source == "second"
 
 
 def test_an_error_of_the_first_leaves_the_second_at_work() -> None:
     first, second = FixedDrafter("first", (1,), fails=["propose"]), FixedDrafter("second", (2,))
-    drafting = Drafting(FallbackDrafter(first, second), LIMITS, ManualClock())
+    drafting = Drafting(BestDraft((first, None), (second, None)), LIMITS, ManualClock())
     for _ in range(3):
         assert drafting.propose([decoding("a")]) == {"a": (2,)}
     assert (drafting.take_failures(), drafting.take_failures()) == (1, 0)
@@ -206,8 +207,8 @@ def test_an_error_of_the_first_leaves_the_second_at_work() -> None:
     ],
 )
 def test_a_request_chooses_its_drafter(speculation: dict[str, object], expected: dict[str, tuple[int, ...]]) -> None:
-    fallback = FallbackDrafter(FixedDrafter("first", (1,)), FixedDrafter("second", (2,)))
-    drafting = Drafting(fallback, LIMITS, ManualClock())
+    both = BestDraft((FixedDrafter("first", (1,)), None), (FixedDrafter("second", (2,)), None))
+    drafting = Drafting(both, LIMITS, ManualClock())
     assert drafting.names == ("off", "first", "second")
     assert drafting.propose([decoding("a", **speculation)]) == expected
 
@@ -239,6 +240,6 @@ def test_the_time_that_drafting_takes_is_the_wait_of_the_round() -> None:
 
 def test_closing_reaches_both_drafters() -> None:
     first, second = FixedDrafter("first", fails=["close"]), FixedDrafter("second")
-    engine = make_engine(drafter=FallbackDrafter(first, second))
+    engine = make_engine(drafter=BestDraft((first, None), (second, None)))
     engine._drafting.close()
     assert first.seen("close") == second.seen("close") == [None]

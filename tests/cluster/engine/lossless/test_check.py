@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cluster.config import EngineConfig
-from cluster.engine.lossless.cases import SETTINGS, cases_of, scenarios
+from cluster.engine.lossless.cases import GRAMMAR, MIXED, REFERENCE, SETTINGS, Case, cases_of, scenarios
 from cluster.engine.lossless.check import LosslessCheck
 from cluster.engine.lossless.prompts import Prompt
 from cluster.engine.lossless.report import Report
@@ -84,6 +84,8 @@ def test_a_sound_engine_is_identical_in_every_scenario() -> None:
 
 def test_each_scenario_does_what_its_name_says() -> None:
     results = run(check_of(max_tokens=40)).scenarios
+    grammar = results.pop("grammar K=8, batch")
+    assert grammar.num_draft_tokens == grammar.num_accepted_tokens > 20
     assert all(r.num_draft_tokens > r.num_accepted_tokens > 0 for name, r in results.items() if name != "off, batch")
     assert results["off, batch"].num_draft_tokens == 0
     assert {name for name, result in results.items() if result.num_preempted} == {"n-gram, preempted"}
@@ -95,8 +97,8 @@ def test_each_scenario_does_what_its_name_says() -> None:
 def test_a_target_that_depends_on_its_batch_is_found_and_described() -> None:
     report = run(check_of(Disturbed("beside others"), PROMPTS[:3]))
     assert not report.as_json()["is_lossless"]
-    assert report.scenarios["n-gram, alone"].total.num_identical == 12
-    assert report.scenarios["off, batch"].total.num_identical < 12
+    assert report.scenarios["n-gram, alone"].total.num_identical == 15
+    assert report.scenarios["off, batch"].total.num_identical < 15
     first = report.differences[0]
     assert first.expected[: first.position] == first.actual[: first.position]
     assert first.expected[first.position] != first.actual[first.position]
@@ -141,8 +143,19 @@ def test_thorough_runs_each_lookahead_in_each_scenario() -> None:
     assert not any(scenario.is_costly for scenario in scenarios(thorough=True))
 
 
+def _case(setting: str, index: int) -> Case:
+    return next(case for case in cases_of("p", index, (5, 6, 7), 20) if case.setting == setting)
+
+
+def test_the_grammar_setting_meets_every_grammar_at_every_temperature() -> None:
+    cases = [_case(GRAMMAR, index) for index in range(9)]
+    assert len({(case.grammar, case.sampling.temperature) for case in cases}) == 9
+    assert all(REFERENCE.request_of(case).grammar == case.grammar != "" for case in cases)
+    assert not any(_case(setting, 0).grammar for setting in SETTINGS if setting != GRAMMAR)
+
+
 def test_the_mixed_setting_covers_every_kind_of_sampling() -> None:
-    mixed = [cases_of("p", index, (5, 6, 7), 20)[-1].sampling for index in range(16)]
+    mixed = [_case(MIXED, index).sampling for index in range(16)]
     plain = cases_of("p", 0, (5, 6, 7), 20)[0].sampling
     for name in ("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
         assert any(getattr(sampling, name) != getattr(plain, name) for sampling in mixed), name

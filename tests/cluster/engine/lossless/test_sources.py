@@ -82,9 +82,9 @@ def test_drafts_from_outside_are_compared_in_a_batch_and_alone() -> None:
     assert report.weaknesses == {}
     results = {name: result for name, result in report.scenarios.items() if "here" in name or "apart" in name}
     assert {name: result.total.num_compared for name, result in results.items()} == {
-        "apart, batch": 32,
-        "apart, alone": 12,
-        "here, batch": 32,
+        "apart, batch": 40,
+        "apart, alone": 15,
+        "here, batch": 40,
     }
     assert all(result.num_draft_tokens > result.num_accepted_tokens > 0 for result in results.values())
     assert len(apart.lent) == 2

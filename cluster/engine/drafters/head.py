@@ -1,0 +1,129 @@
+"""What a drafter that lives on the target's hidden states has to bring: the head itself, without any bookkeeping.
+
+`HeadDrafter` around it keeps the features of sequences, decides how long drafts are, and draws them.
+
+Legend: B sequences, C columns of the head's logits, F features of a row, n new rows of one sequence.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from cluster.engine.noise import FloatArray
+
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadTarget:
+    """What a head needs to know of its target.
+
+    Attributes:
+        config: of the target.
+        weight: one tensor of the target's checkpoint by its name; raises LoadError when there is none.
+        device: where the target runs.
+        dtype: of the target's weights.
+        max_model_len: longest sequence of the target.
+        max_sequences: most sequences that draft at once.
+        num_threads: of the head's own passes on CPU.
+        kv_cache_tokens: entries of the head's own KV cache, where it has one.
+    """
+
+    config: PretrainedConfig
+    weight: Callable[[str], Tensor]
+    device: str
+    dtype: torch.dtype
+    max_model_len: int
+    max_sequences: int
+    num_threads: int
+    kv_cache_tokens: int = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRows:
+    """New rows of one sequence.
+
+    Attributes:
+        state: from `Head.open`.
+        first_position: position of the first row's token in the sequence.
+        token_ids: for each row the token after it, n of them: the row at position p comes with token p + 1.
+        features_nF: the target's hidden states of the rows, [n, F].
+    """
+
+    state: Any
+    first_position: int
+    token_ids: Seq[int]
+    features_nF: Tensor  # noqa: N815  (it ends in its shape)
+
+
+class Head(Protocol):
+    """One kind of head with its weights. Not thread safe. Knows nothing of requests.
+
+    Attributes:
+        name: in settings and metrics.
+        feature_layers: whose hidden states it reads, as `RoundFeatures` counts them.
+        max_draft_tokens: longest draft that it can make.
+        num_columns: C.
+        target_ids: token id of each column, strictly rising; None when column i is token i.
+    """
+
+    name: str
+    feature_layers: tuple[int, ...]
+    max_draft_tokens: int
+    num_columns: int
+    target_ids: Int32 | None
+
+    def open(self) -> Any:
+        """The state of a new sequence.
+
+        Raises:
+            DraftCapacityError: no memory is left for one more.
+        """
+        ...
+
+    def close(self, state: Any) -> None:
+        """Free a sequence's state."""
+        ...
+
+    def reserve(self, state: Any, num_rows: int, end_position: int) -> None:
+        """Make room for a sequence's next `begin` and the steps after it. Called before each `begin`.
+
+        Args:
+            state: of the sequence.
+            num_rows: rows of `begin` and further ones of `step`, all together.
+            end_position: all of them are at positions below this.
+
+        Raises:
+            DraftCapacityError: no memory is left for them; the state is as it was.
+            DraftLengthError: the sequence is longer than the head can follow; the state is as it was.
+        """
+        ...
+
+    def begin(self, rows: Seq[HeadRows]) -> FloatArray:
+        """Read the new rows of sequences, at least one of each; room for them was made by `reserve`.
+
+        Rows of a sequence come in rising position; some may be missing. What `step` read for it before is forgotten.
+
+        Returns:
+            float32 [B, C] logits of each sequence's first draft token: the one after the last of `token_ids`.
+        """
+        ...
+
+    def step(self, states: Seq[Any], token_ids: Seq[int]) -> FloatArray:
+        """Read a draft token of each sequence.
+
+        Returns:
+            float32 [B, C] logits of the draft token after it.
+        """
+        ...
+
+    def shutdown(self) -> None:
+        """Release weights and memory."""
+        ...
