@@ -117,8 +117,8 @@ def _byte_level_table() -> dict[str, int]:
     return table | {chr(256 + offset): byte for offset, byte in enumerate(others)}
 
 
-def load_tokenizer(model: str, *, revision: str | None, cache_dir: str | None) -> Tokenizer:
-    """The tokenizer of a model, without its weights.
+def load_tokenizer(model: str, *, revision: str | None, cache_dir: str | None) -> tuple[Tokenizer, str]:
+    """The tokenizer of a model, without its weights, and the model's fingerprint.
 
     Raises:
         LoadError: the model is refused.
@@ -130,4 +130,4 @@ def load_tokenizer(model: str, *, revision: str | None, cache_dir: str | None) -
     source = model_loader.resolve_model(
         model, revision=revision, cache_dir=None if cache_dir is None else Path(cache_dir)
     )
-    return cast(Tokenizer, model_loader.load_tokenizer(source))
+    return cast(Tokenizer, model_loader.load_tokenizer(source)), source.fingerprint

@@ -1,6 +1,7 @@
 """The gateway's Serve deployment: the application's ingress."""
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
@@ -16,6 +17,7 @@ from deployments.ray_metrics import RayMetrics
 from deployments.routes import build_http_app
 from deployments.service import GatewaySettings, Service
 from deployments.tracing import tracer_for, tracing_for
+from deployments.wire import EngineCard
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -29,6 +31,11 @@ GATEWAY_KNOBS = (
     "limits", "default_timeout_s", "keep_alive_s", "routing", "max_resumes", "stream_obfuscation",
 )  # fmt: skip
 """Settings of `GatewaySettings` that change while a gateway serves."""
+
+OTHER_MODEL_PAUSE_S = 1.0
+"""Between two questions for a verifier of the gateway's own model."""
+
+logger = logging.getLogger(__name__)
 
 
 class GatewayReplica:
@@ -73,12 +80,14 @@ class GatewayReplica:
         self._replica = replica = context.replica_id.unique_id
         self._gateways: Any = serve.get_deployment_handle(context.deployment, app_name=context.app_name)
         self._client = client = ServeClient(self._verifier, self._others, replica)
-        engine, card = self._engine, await client.card()
+        engine = self._engine
+        tokenizer, fingerprint = load_tokenizer(engine.model, revision=engine.revision, cache_dir=engine.cache_dir)
+        card = await _card_of(client, fingerprint)
         self._tracing = tracing_for(self._tracing_config, component="gateway", replica=replica)
         self._service = service = Service(
             client=client,
             card=card,
-            tokenizer=load_tokenizer(engine.model, revision=engine.revision, cache_dir=engine.cache_dir),
+            tokenizer=tokenizer,
             settings=self._settings,
             keys=self._keys,
             replica=replica,
@@ -142,3 +151,11 @@ class GatewayReplica:
         tracing = getattr(self, "_tracing", None)
         if tracing is not None:
             tracing.stop()
+
+
+async def _card_of(client: ServeClient, fingerprint: str) -> EngineCard:
+    """What a verifier of this model says; waits for one, as others may still serve what was deployed before."""
+    while (card := await client.card()).fingerprint != fingerprint:
+        logger.warning("a verifier serves another model (%s); waiting for one that serves this", card.model_id)
+        await asyncio.sleep(OTHER_MODEL_PAUSE_S)
+    return card

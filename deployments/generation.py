@@ -31,6 +31,7 @@ class Generation:
         timeout_s: seconds until the deadline, or None.
         keep_alive_s: idle time after which a stream carries a comment.
         max_resumes: how many replicas the request may lose.
+        model: fingerprint of the model that the job is for.
         is_padded: a streamed answer's chunks hide their sizes.
         on_resume: told why another replica went on, or none, and which of both.
         span: of the request's trace; None where there is none.
@@ -46,6 +47,7 @@ class Generation:
     on_resume: Callable[[str, str], None]
     span: "RequestSpan | None" = None
     is_padded: bool = False
+    model: str = ""
     choices: list[Choice] = field(init=False)
     timing: Timing = field(init=False)
     _answers: list[ToolAnswer] = field(init=False)
@@ -67,6 +69,7 @@ class Generation:
             max_resumes=self.max_resumes,
             on_resume=self._note_resume,
             trace=b"" if self.span is None else self.span.trace,
+            model=self.model,
         )
         self._batches = call.batches()
 

@@ -37,7 +37,7 @@ CHECK_S = 2.5
 LOSSES = frozenset({"replica_lost", "replica_silent", "engine_dead", "incomplete"})
 """Codes of errors that cost a request its replica: each counts against `max_resumes`."""
 
-REFUSALS = frozenset({"no_engine", "version_mismatch"})
+REFUSALS = frozenset({"no_engine", "version_mismatch", "model_mismatch"})
 """Codes of a replica that cannot serve anybody, and that Serve is about to replace: the request was never there."""
 
 BEAT = wire.Batch(())
@@ -74,6 +74,7 @@ class ResumingCall:
         max_resumes: how many replicas the request may lose; 0 passes every error on.
         on_resume: told (reason, "resumed") when another replica goes on, (reason, "gave_up") when none does.
         trace: goes along with every call.
+        model: fingerprint of the model that the requests are for.
     """
 
     requests: tuple[Request, ...]
@@ -85,6 +86,7 @@ class ResumingCall:
     max_resumes: int
     on_resume: Callable[[str, str], None]
     trace: bytes = b""
+    model: str = ""
     _deadline_s: float | None = field(init=False)
     _output: list[list[int]] = field(init=False)
     _open: list[int] = field(init=False)
@@ -134,7 +136,7 @@ class ResumingCall:
         left_s = None if self._deadline_s is None else max(0.0, self._deadline_s - self.clock.now_s())
         requests = tuple(self._request(index) for index in self._open)
         self._num_calls += 1
-        return wire.GenerateCall(requests=requests, timeout_s=left_s, trace=self.trace)
+        return wire.GenerateCall(requests=requests, timeout_s=left_s, trace=self.trace, model=self.model)
 
     def _request(self, index: int) -> Request:
         """The request of a choice, with what was brought before."""

@@ -204,6 +204,7 @@ class Service:
             max_resumes=self.settings.max_resumes,
             on_resume=lambda reason, result: self.metrics.add(names.RESUMES, 1, reason, result),
             span=span,
+            model=self.card.fingerprint,
             is_padded=self.settings.stream_obfuscation if job.obfuscation is None else job.obfuscation,
         )
 
@@ -279,7 +280,7 @@ class Service:
         probe = Request(
             request_id=f"ready-{time.monotonic_ns()}", prompt_token_ids=(0,), sampling=sampling, priority=-1
         )
-        call = wire.GenerateCall(requests=(probe,), timeout_s=READY_TIMEOUT_S)
+        call = wire.GenerateCall(requests=(probe,), timeout_s=READY_TIMEOUT_S, model=self.card.fingerprint)
         pump = Pump(self.client.generate(call))
         try:
             while (data := await pump.next(READY_TIMEOUT_S)) is not None:

@@ -40,6 +40,7 @@ class ServedEngine(EngineLike, Protocol):
     """An engine and the constants that clients are told."""
 
     model_id: str
+    fingerprint: str
     max_model_len: int
     vocab_size: int
     numerics: str
@@ -170,6 +171,7 @@ class VerifierCore:
         engine = self._engine
         card = wire.EngineCard(
             model_id=engine.model_id,
+            fingerprint=engine.fingerprint,
             max_model_len=engine.max_model_len,
             vocab_size=engine.vocab_size,
             numerics=engine.numerics,
@@ -215,6 +217,7 @@ class VerifierCore:
         try:
             call = wire.decode_call(data)
             self._loop.check_alive()
+            self._check_model(call)
             requests = self._stamp(call)
             self._admission.admit({r.request_id: len(r.prompt_token_ids) + len(r.output_token_ids) for r in requests})
         except OutriderError as error:
@@ -234,6 +237,11 @@ class VerifierCore:
             yield wire.encode(wire.Batch((), wire.failure_of(error)))
         finally:
             self._end(call.call_id, requests)
+
+    def _check_model(self, call: wire.GenerateCall) -> None:
+        """Refuse tokens of another model: while an application changes its model, gateways and verifiers differ."""
+        if call.model not in ("", self._engine.fingerprint):
+            raise UnavailableError("gateway and verifier differ in their model; try again", code="model_mismatch")
 
     def abort(self, call_id: str) -> None:
         """End a call before the next round; an unknown id is remembered, and its call ends when it comes."""

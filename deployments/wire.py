@@ -32,12 +32,14 @@ class GenerateCall(msgspec.Struct, frozen=True, array_like=True):
         timeout_s: seconds that are left when the call is sent, or None.
         version: of this encoding.
         trace: context of the gateway's span; empty where the request is not traced.
+        model: fingerprint of the model whose tokens these are; empty for whichever there is.
     """
 
     requests: tuple[Request, ...]
     timeout_s: float | None = None
     version: int = WIRE_VERSION
     trace: bytes = b""
+    model: str = ""
 
     @property
     def call_id(self) -> str:
@@ -90,6 +92,7 @@ class EngineCard(msgspec.Struct, frozen=True):
         num_speculative_tokens: longest draft of a round.
         layout: who drafts: "actor", "local", "ngram" or "off".
         layout_reason: why, with the numbers.
+        fingerprint: of the model.
     """
 
     model_id: str
@@ -100,6 +103,7 @@ class EngineCard(msgspec.Struct, frozen=True):
     num_speculative_tokens: int
     layout: str = "ngram"
     layout_reason: str = ""
+    fingerprint: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -43,6 +43,7 @@ class Engine:
         tokenizer: turns ids into text.
         eos_token_ids: ids that end a choice.
         model_id: name of the model.
+        fingerprint: tells it apart from others of its name.
         clock: source of deadlines and durations.
         draft_cost: what drafts cost on this machine.
         drafter: source of drafts instead of the configured one.
@@ -62,12 +63,13 @@ class Engine:
         tokenizer: "PreTrainedTokenizerBase",
         eos_token_ids: frozenset[int],
         model_id: str,
+        fingerprint: str = "",
         clock: Clock,
         draft_cost: DraftCost | None = None,
         drafter: Drafter | None = None,
         kv_tax_tokens: int = 0,
     ) -> None:
-        self.config, self.tokenizer, self.model_id = config, tokenizer, model_id
+        self.config, self.tokenizer, self.model_id, self.fingerprint = config, tokenizer, model_id, fingerprint
         self.eos_token_ids, self.vocab_size = eos_token_ids, runner.vocab_size
         self.max_model_len = runner.max_model_len
         self.numerics, self.dtype = runner.numerics, runner.dtype
@@ -124,6 +126,7 @@ class Engine:
             tokenizer=parts.tokenizer,
             eos_token_ids=parts.eos_token_ids,
             model_id=parts.model_id,
+            fingerprint=parts.source.fingerprint,
             clock=clock or MonotonicClock(),
             draft_cost=draft_cost,
             drafter=drafter,

@@ -1,5 +1,6 @@
 """Where a model comes from: the bundled one, a local folder, or a hub id with a pinned commit."""
 
+import hashlib
 import logging
 import re
 from dataclasses import dataclass
@@ -36,6 +37,19 @@ class ModelSource:
     folder: Path
     model_id: str
     revision: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells models apart, 16 hex digits: the same for every copy, another one for another tokenizer or weights.
+
+        It is made of names, configuration, tokenizer, and the names and sizes of the weights, which are not read.
+        """
+        digest = hashlib.sha256(f"{self.model_id}@{self.revision}".encode())
+        for path in sorted({path for pattern in _METADATA_PATTERNS for path in self.folder.glob(pattern)}):
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        for path in sorted(path for pattern in _WEIGHT_PATTERNS for path in self.folder.glob(pattern)):
+            digest.update(f"{path.name}:{path.stat().st_size}".encode())
+        return digest.hexdigest()[:16]
 
 
 def resolve_model(model: str, *, revision: str | None, cache_dir: Path | None) -> ModelSource:

@@ -68,6 +68,7 @@ class FakeEngine:
     """Emits a script over and over, or once, `tokens_per_step` tokens a round for each running choice."""
 
     model_id = "fake/bytes"
+    fingerprint = "fake"
     max_model_len = 512
     vocab_size = 257
     numerics = "invariant"

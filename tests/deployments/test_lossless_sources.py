@@ -110,7 +110,7 @@ def test_a_real_actor_changes_no_token_not_even_when_it_is_killed(
     assert set(results) == SCENARIOS
     for result in results.values():
         compared = {setting: count["num_compared"] for setting, count in result["counts"].items()}
-        assert compared == {"T=0": 4, "T=0.7": 4, "T=1": 4, "mixed": 4}
+        assert compared == {"T=0": 4, "T=0.7": 4, "T=1": 4, "mixed": 4, "grammar": 4}
         assert result["num_draft_tokens"] > result["num_accepted_tokens"] > 10
     drafted = {name: result["num_draft_tokens"] for name, result in results.items()}
     assert drafted["drafter actor K=8, batch"] > drafted["drafter actor K=1, batch"]

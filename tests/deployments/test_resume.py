@@ -153,7 +153,7 @@ async def test_a_refusal_is_passed_on_at_first_and_waited_out_after_a_loss() -> 
     assert len(setting.client.calls) == 10
 
 
-@pytest.mark.parametrize("code", ["no_engine", "version_mismatch"])
+@pytest.mark.parametrize("code", ["no_engine", "version_mismatch", "model_mismatch"])
 async def test_a_replica_that_can_serve_nobody_is_not_a_loss(code: str) -> None:
     async with serving(*[Fate(end=UnavailableError("no", code=code))] * 6, max_resumes=1) as setting:
         answer = await setting.http.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 12})

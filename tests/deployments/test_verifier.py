@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
+import msgspec
 import pytest
 
 from cluster.types import Request, SamplingParams
@@ -74,6 +75,17 @@ async def test_an_abort_that_overtakes_its_call_still_ends_it() -> None:
         assert batch.failure is not None
         assert engine.seen == []
         assert core._admission.num_requests == 0
+
+
+async def test_tokens_of_another_model_are_refused_and_never_reach_the_engine() -> None:
+    engine = FakeEngine()
+    async with _core(engine) as core:
+        (batch,) = await _drain(core, msgspec.structs.replace(_call(), model="other"))
+        assert batch.failure is not None
+        assert (batch.failure.status, batch.failure.code) == (503, "model_mismatch")
+        assert engine.seen == []
+        assert await _drain(core, msgspec.structs.replace(_call(max_tokens=1), model=engine.fingerprint))
+    assert len(engine.seen) == 1
 
 
 async def test_remembered_aborts_are_bounded() -> None:

@@ -55,7 +55,7 @@ async def _serving(config: EngineConfig) -> AsyncIterator[httpx.AsyncClient]:
     core = VerifierCore(VerifierConfig(engine=config, drafter="off"), build)
     await core.start()
     client = LocalClient(core)
-    tokenizer = load_tokenizer(config.model, revision=None, cache_dir=None)
+    tokenizer, _ = load_tokenizer(config.model, revision=None, cache_dir=None)
     service = Service(
         client=client, card=await client.card(), tokenizer=tokenizer, settings=GatewaySettings(), keys=KeyRing()
     )

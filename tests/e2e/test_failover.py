@@ -29,6 +29,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "two choices": (CHAT, {"messages": MESSAGES, "n": 2, "seed": 1, "logprobs": True, "top_logprobs": 2, **PENALTIES}),
     "echo": (COMPLETIONS, {"prompt": "An outrider rides", "seed": 2, "echo": True}),
     "greedy": (COMPLETIONS, {"prompt": "def ride(n):", "temperature": 0, "stop": ["never seen"], "logprobs": 1}),
+    "grammar": (COMPLETIONS, {"prompt": "ride", "seed": 4, "structured_outputs": {"regex": "([a-z]+ )+"}}),
 }
 """Streamed while a verifier is lost; the first also as a whole answer."""
 

@@ -17,6 +17,8 @@ _TURNS = [
     {"role": "user", "content": "And who checks?"},
 ]
 
+_SCHEMA = {"type": "object", "properties": {"first": {"type": "string"}, "others": {"type": "array"}}}
+
 _CHANGES = frozenset({"created", "drafter", "drafter_reason", "numerics"})
 """Fields of other routes' answers that say when, or by whom."""
 
@@ -83,6 +85,13 @@ def _generations() -> Mapping[str, tuple[str, dict[str, Any]]]:
             {
                 "messages": _USER, "max_tokens": 50, "temperature": 0.6, "seed": 37, "logprobs": True,
                 "top_logprobs": 2, "min_p": 0.02,
+            },
+        ),
+        "grammar": (
+            CHAT,
+            {
+                "messages": _USER, "max_tokens": 200, "temperature": 0.8, "seed": 43,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "riders", "schema": _SCHEMA}},
             },
         ),
         "chat, long": (CHAT, {"messages": _TURNS, "max_tokens": 800, "temperature": 0.7, "seed": 41}),

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,24 @@ def test_a_local_folder_is_taken_as_it_is(tiny_model_dir: Path) -> None:
     assert source.folder == tiny_model_dir.resolve()
     assert source.model_id == tiny_model_dir.name
     assert source.revision is None
+
+
+def fingerprint(folder: Path) -> str:
+    return resolve_model(str(folder), revision=None, cache_dir=None).fingerprint
+
+
+def test_copies_of_a_model_have_one_fingerprint_and_a_change_makes_another(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    copies = [Path(shutil.copytree(tiny_model_dir, tmp_path / place / "model")) for place in ("a", "b")]
+    first = fingerprint(copies[0])
+    assert fingerprint(copies[1]) == first
+    for name in ("tokenizer_config.json", "model.safetensors"):
+        with (copies[1] / name).open("ab") as file:
+            file.write(b" ")
+        assert fingerprint(copies[1]) != first
+        first = fingerprint(copies[1])
+    assert fingerprint(Path(shutil.copytree(copies[0], tmp_path / "renamed"))) != fingerprint(copies[0])
 
 
 @pytest.mark.parametrize("model", ["/nowhere/at/all", "./missing", "~/missing", "a/b/c", "", "owner/name?x=1"])
