@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_S = 15.0
 NUM_SHOWN_DECISIONS = 8
+_FILE_WIDTH = 160
 
 Call = Callable[..., dict[str, Any]]
 """Calls a method of the controller."""
@@ -96,7 +97,8 @@ def _shift(args: argparse.Namespace, call: Call) -> int:
     return 0
 
 
-def _connect(address: str) -> None:
+def _connect(asked: str) -> None:
+    address = address_here(gcs_addresses()) if asked == "auto" else asked
     # A cluster started on this machine asks for the token in this file. Ray reads the mode when it is imported.
     if (Path.home() / ".ray" / "auth_token").exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -110,15 +112,36 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(field="--address", value=address, allowed=f"a running Ray cluster ({reason})") from None
+        raise ConfigError(field="--address", value=asked, allowed=f"a running Ray cluster ({reason})") from None
+
+
+def gcs_addresses() -> set[str]:
+    """Addresses of the Ray clusters that this machine is part of, as their raylets were told them.
+
+    Ray's own way to find them puts this machine's name in the place of 127.0.0.1, where nothing listens.
+    """
+    found = set()
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = cmdline.read_bytes().decode(errors="replace").split("\0")
+            if Path(words[0]).name == "raylet":
+                found |= {word.partition("=")[2] for word in words if word.startswith("--gcs-address=")}
+    return found
+
+
+def address_here(found: Set[str]) -> str:
+    """The one that is meant by "auto"; Ray decides where none was found, or a variable names one.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(found) > 1 and "RAY_ADDRESS" not in os.environ:
+        raise ConfigError(field="--address", value="auto", allowed=f"one of {', '.join(sorted(found))}")
+    return "auto" if "RAY_ADDRESS" in os.environ or not found else next(iter(found))
 
 
 def is_on_loopback(address: str) -> bool:
     """True for a Ray that `outrider serve` has started here: it knows this machine as 127.0.0.1."""
-    if address == "auto":
-        with suppress(OSError):
-            folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR", "/tmp")) / "ray"
-            address = (folder / "ray_current_cluster").read_text()
     return address.startswith("127.")
 
 
@@ -160,7 +183,9 @@ def _show(args: argparse.Namespace, answer: dict[str, Any], render: "Callable[[d
         return
     from rich.console import Console
 
-    Console().print(render(answer))
+    console = Console()
+    # Piped into a file, tables would be cut to the width of an old terminal.
+    Console(width=console.width if console.is_terminal else _FILE_WIDTH).print(render(answer))
 
 
 def render_status(status: dict[str, Any]) -> "Group":

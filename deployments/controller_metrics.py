@@ -1,6 +1,7 @@
 """What the controller shows of the pools in the scrape."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -42,8 +43,10 @@ class ControllerRecorder:
         """Add one decision, and show the pools as they are."""
         metrics = self.metrics
         metrics.add(names.POOL_DECISIONS, 1, decision.reason.value)
+        metrics.set(names.POOL_LAST_DECISION, time.time(), decision.reason.value)
         if decision.move is not None:
             metrics.add(names.POOL_MOVES, 1, decision.move.role.value, decision.reason.value)
+            metrics.set(names.POOL_LAST_MOVE, time.time(), decision.move.role.value, decision.reason.value)
             self._record_inputs("move", decision.inputs)
         self._record_inputs("now", decision.inputs)
         metrics.set(names.POOL_PINNED, is_pinned)

@@ -326,6 +326,15 @@ POOL_DECISIONS = _counter("outrider_pool_decisions_total", "Decisions of the con
 POOL_MOVES = _counter(
     "outrider_pool_moves_total", "Changes of role that the controller began, by new role and why.", "role", "reason"
 )
+POOL_LAST_DECISION = _gauge(
+    "outrider_pool_last_decision_timestamp_seconds", "Unix time of the controller's last decision, by reason.", "reason"
+)
+POOL_LAST_MOVE = _gauge(
+    "outrider_pool_last_move_timestamp_seconds",
+    "Unix time of the last change of role that the controller began, by new role and why.",
+    "role",
+    "reason",
+)
 POOL_DECISION_INPUT = _gauge(
     "outrider_pool_decision_input",
     "The figures behind the controller's latest decision (now) and its latest change of role (move), by name; NaN for "
@@ -341,7 +350,8 @@ HEARTBEATS_HEARD = _counter(
 
 CONTROLLER_METRICS = (
     POOL_REPLICAS, POOL_TARGET, POOL_RUNNING, POOL_WAITING, POOL_TOKENS_PER_S, POOL_LATENCY, POOL_OBJECTIVE,
-    POOL_LEAVING, POOL_DECISIONS, POOL_MOVES, POOL_DECISION_INPUT, POOL_PINNED, PLANNED_REPLICAS, HEARTBEATS_HEARD,
+    POOL_LEAVING, POOL_DECISIONS, POOL_MOVES, POOL_LAST_DECISION, POOL_LAST_MOVE,
+    POOL_DECISION_INPUT, POOL_PINNED, PLANNED_REPLICAS, HEARTBEATS_HEARD,
 )  # fmt: skip
 """Recorded by the controller, with `CONTROLLER_LABELS`."""
 

@@ -1,5 +1,4 @@
 import argparse
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,20 +93,29 @@ def test_an_application_without_pools_or_several_with_them_are_told_apart(
 
 
 @pytest.mark.parametrize(
-    ("address", "current", "expected"),
+    ("found", "variable", "expected"),
     [
-        ("127.0.0.1:6379", "", True),
-        ("192.0.2.2:6379", "127.0.0.1:6379", False),
-        ("auto", "127.0.0.1:6379", True),
-        ("auto", "192.0.2.2:6379", False),
-        ("auto", "", False),
+        (set(), None, "auto"),
+        ({"127.0.0.1:6379"}, None, "127.0.0.1:6379"),
+        ({"127.0.0.1:6379"}, "192.0.2.2:6379", "auto"),
+        ({"127.0.0.1:6379", "127.0.0.1:6380"}, "192.0.2.2:6379", "auto"),
     ],
 )
-def test_a_ray_of_this_machine_alone_is_known_by_its_address(
-    address: str, current: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cluster_of_this_machine_is_meant_unless_a_variable_names_one(
+    found: set[str], variable: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    if current:
-        (tmp_path / "ray").mkdir()
-        (tmp_path / "ray" / "ray_current_cluster").write_text(current)
-    assert cli_pools.is_on_loopback(address) is expected
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    assert cli_pools.address_here(found) == expected
+
+
+def test_of_several_clusters_one_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match=r"one of 127\.0\.0\.1:1, 127\.0\.0\.1:2"):
+        cli_pools.address_here({"127.0.0.1:2", "127.0.0.1:1"})
+
+
+def test_a_ray_of_this_machine_alone_is_known_by_its_address() -> None:
+    assert cli_pools.is_on_loopback("127.0.0.1:6379")
+    assert not cli_pools.is_on_loopback("192.0.2.2:6379")

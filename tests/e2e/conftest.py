@@ -53,12 +53,16 @@ class Outrider:
                 path, json=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
             )
 
+    def gcs_address(self) -> str:
+        """Where its Ray is found."""
+        found = (re.search(r"--gcs-address=(\S+)", line) for line in marked_processes(self.marker))
+        return next(match.group(1) for match in found if match)
+
     def pools(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """`outrider pools` against this server's Ray."""
-        found = (re.search(r"--gcs-address=(\S+)", line) for line in marked_processes(self.marker))
-        address = next(match.group(1) for match in found if match)
+        command = [sys.executable, "-W", "ignore", "-m", "deployments.cli", "pools", *argv]
         return subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "deployments.cli", "pools", *argv, "--address", address],
+            [*command, "--address", self.gcs_address()],
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
             capture_output=True,
             text=True,

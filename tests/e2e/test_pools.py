@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from deployments.cli_pools import gcs_addresses
 from tests.e2e.conftest import KEY, Outrider, start_outrider, stop_for_sure
 from tests.e2e.reference import undisturbed
 
@@ -194,6 +195,7 @@ def test_roles_follow_a_load_step_and_come_back_and_clients_see_neither_that_nor
 
 def test_the_pools_command_shows_and_steers(server: Outrider) -> None:
     wait_until("the controller hears all verifiers", lambda: is_heard(server), 60)
+    assert server.gcs_address() in gcs_addresses()  # What the command looks for when no address is given.
     shown = server.pools("status")
     assert shown.returncode == 0, shown.stderr
     assert "speculative" in shown.stdout

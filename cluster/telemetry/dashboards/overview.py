@@ -111,7 +111,7 @@ _TRAFFIC = Row(
     panels=(
         Panel(
             title="Requests by status", unit=Unit.REQUESTS_PER_S, stacked=True, lowest=0,
-            queries=(Query(expr=rate(REQUESTS, API, by="status"), legend="{{status}}"),),
+            queries=(Query(expr=rate(REQUESTS, API, by="status, route"), legend="{{status}} {{route}}"),),
             description="4xx are the clients' mistakes, 429 is overload, 5xx are ours. A step in 401 is a rotated key.",
         ),
         Panel(

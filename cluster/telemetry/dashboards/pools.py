@@ -13,6 +13,7 @@ from cluster.telemetry.dashboards.model import (
 )
 from cluster.telemetry.dashboards.promql import (
     EVENT_STEP,
+    age,
     mean,
     pick,
     quantile,
@@ -32,11 +33,17 @@ REASONS = (
     "pinned: an operator or pools.mode fixed it. dry_run: it would move. single_replica: nothing to divide. stale, "
     "no_replicas: too little was heard."
 )
-_NOW_INPUTS, _MOVE_INPUTS = 'decision="now"', 'decision="move"'
 _SPECULATIVE, _BATCH = 'role="speculative"', 'role="batch"'
 _BECAME = (
     f"({pick('outrider_role')} == 1) unless on (job, engine, role) ({pick('outrider_role')} offset {EVENT_STEP} == 1)"
 )
+
+
+def _figures(which: str) -> str:
+    """The figures of a decision; those that it went without are NaN, which equals nothing."""
+    figures = pick(INPUTS, which)
+    return f"max by (input) ({figures} == {figures})"
+
 
 _NOW = Row(
     title="The pools now",
@@ -78,13 +85,11 @@ _WHY = Row(
         Panel(
             title="Last decisions", unit=Unit.SECONDS, kind=PanelKind.TABLE, latest_first=True,
             queries=(
-                Query(
-                    expr=seconds_since(f"increase({pick(DECISIONS)}[1m]) > 0", "reason"), legend="ago",
-                    needs=Needs.POOLS,
-                ),
+                Query(expr=age("outrider_pool_last_decision_timestamp_seconds", "reason"), legend="ago",
+                      needs=Needs.POOLS),
             ),
             labels=(("reason", "reason"),),
-            description=f"When each reason was last given, to within a minute. {REASONS}",
+            description=f"When each reason was last given; the first one is in force. {REASONS}",
         ),
         Panel(
             title="Last changes of role", unit=Unit.SECONDS, kind=PanelKind.TABLE, latest_first=True,
@@ -95,25 +100,24 @@ _WHY = Row(
         Panel(
             title="Last moves, and why", unit=Unit.SECONDS, kind=PanelKind.TABLE, latest_first=True,
             queries=(
-                Query(expr=seconds_since(f"increase({pick(MOVES)}[1m]) > 0", "role, reason"), legend="ago",
+                Query(expr=age("outrider_pool_last_move_timestamp_seconds", "role, reason"), legend="ago",
                       needs=Needs.MOVES),
             ),
             labels=(("role", "a verifier became"), ("reason", "because of")),
-            description="Moves that the controller began, to within a minute, and the reason of each. Every decision "
+            description="Moves that the controller began, and the reason of each. Every decision "
             "with its figures stands in the controller's log and in `outrider pools status --json`.",
         ),
         Panel(
             title="Figures behind the decisions", unit=Unit.COUNT, kind=PanelKind.TABLE, width=12,
             queries=(
-                Query(expr=f"max by (input) ({pick(INPUTS, _NOW_INPUTS)})", legend="now", needs=Needs.POOLS),
-                Query(expr=f"max by (input) ({pick(INPUTS, _MOVE_INPUTS)})", legend="at the last move",
-                      needs=Needs.MOVES),
+                Query(expr=_figures('decision="now"'), legend="now", needs=Needs.POOLS),
+                Query(expr=_figures('decision="move"'), legend="at the last move", needs=Needs.MOVES),
             ),
             labels=(("input", "figure"),),
             description="What the controller saw. num_*: verifiers by role. sequences_*: choices in hand. *_now: "
             "predicted for the split in force, *_target: for the one it wants, of which target_speculative verifiers "
-            "are speculative. missing_*: sequences outside an objective; a split with fewer of them wins, then the one "
-            "with more tokens_per_s.",
+            "are speculative; a pin or a bound predicts nothing. missing_*: sequences outside an objective; a split "
+            "with fewer of them wins, then the one with more tokens_per_s.",
         ),
         Panel(
             title="Moves begun", unit=Unit.COUNT, kind=PanelKind.BARS, width=12, lowest=0,

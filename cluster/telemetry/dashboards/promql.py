@@ -61,6 +61,11 @@ def seconds_since(event: str, by: str) -> str:
     return f"time() - max by ({by}) (max_over_time(timestamp({event})[$__range:{EVENT_STEP}]))"
 
 
+def age(timestamp: str, by: str) -> str:
+    """How long ago the latest of the times was that a gauge had within the time shown, by labels."""
+    return f"time() - max by ({by}) (max_over_time({pick(timestamp)}[$__range]))"
+
+
 def in_role(expr: str, role: str) -> str:
     """Only the series of verifiers that have this role now."""
     now = pick("outrider_role", f'role="{role}"')
