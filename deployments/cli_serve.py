@@ -5,14 +5,15 @@ import contextlib
 import io
 import logging
 import os
+import re
 import socket
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cluster.errors import ConfigError, check_range
+from cluster.errors import ConfigError, LoadError, check_range
 from deployments.auth import check_exposure, load_keys
 from deployments.cli_app_args import add_app_arguments, read_app_args
 from deployments.cli_stop import Stop, drain_gateways
@@ -177,7 +178,18 @@ def _deploy(app_args: "AppArgs") -> None:
 
     from deployments.app import build_app
 
-    serve.run(build_app(app_args), name=APP_NAME, route_prefix="/")
+    try:
+        serve.run(build_app(app_args), name=APP_NAME, route_prefix="/")
+    except RuntimeError as error:
+        deployments = serve.status().applications[APP_NAME].deployments.values()
+        raise LoadError(why_not([each.message for each in deployments]) or str(error)) from error
+
+
+def why_not(messages: Sequence[str]) -> str:
+    """Why an application does not start: the last error line in what its deployments say; empty where none says any."""
+    lines = [line.strip() for message in messages for line in message.splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]*Error: ", line)]
+    return re.sub(r"^cluster\.errors\.\w+: ", "", errors[-1]) if errors else ""
 
 
 def _wait_healthy(url: str, timeout_s: float) -> None:
