@@ -11,10 +11,7 @@ from cluster.grammar.compiler import GrammarCompiler
 from cluster.grammar.limits import GrammarLimits
 from deployments.schema import SamplingBody
 from deployments.schema_structured import StructuredOutputs
-from deployments.worker_pool import WorkerPool
-
-MAX_COMPILES = 2
-"""Grammars that are compiled at once; others wait for as long as one may take."""
+from deployments.worker_pool import grammar_workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +36,7 @@ class GrammarGate:
 
     def __init__(self, compiler: GrammarCompiler) -> None:
         self._compiler = compiler
-        self._workers = WorkerPool(
-            MAX_COMPILES, refusal="grammars cannot be compiled now; try again", thread_name="grammar"
-        )
+        self._workers = grammar_workers()
 
     def warm_up(self) -> None:
         """Read the vocabulary, during which no other thread runs: for the time before there are requests."""

@@ -1,16 +1,13 @@
 """Matchers for the requests of a call, made before the engine hears of them: no round ever waits for a compiler."""
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from cluster.errors import GrammarError
 from cluster.grammar.compiler import GrammarCompiler
 from cluster.grammar.matcher import GrammarMatcher
 from cluster.types import Request
-from deployments.worker_pool import WorkerPool
-
-MAX_COMPILES: Final = 2
-"""Grammars that are compiled at once; others wait for as long as one may take."""
+from deployments.worker_pool import grammar_workers
 
 Matchers: TypeAlias = dict[str, GrammarMatcher]
 """By request id."""
@@ -25,9 +22,7 @@ class MatcherMaker:
 
     def __init__(self, compiler: GrammarCompiler) -> None:
         self._compiler = compiler
-        self._workers = WorkerPool(
-            MAX_COMPILES, refusal="grammars cannot be compiled now; try again", thread_name="grammar"
-        )
+        self._workers = grammar_workers()
 
     async def matchers(self, requests: Sequence[Request]) -> Matchers:
         """A matcher for each request with a grammar, by request id.

@@ -10,7 +10,15 @@ from typing import TypeVar
 
 from cluster.errors import UnavailableError
 
+MAX_COMPILES = 2
+"""Grammars that a process compiles at once; others wait for as long as one may take."""
+
 T = TypeVar("T")
+
+
+def grammar_workers() -> "WorkerPool":
+    """Threads that compile grammars."""
+    return WorkerPool(MAX_COMPILES, refusal="grammars cannot be compiled now; try again", thread_name="grammar")
 
 
 class WorkerPool:

@@ -14,29 +14,24 @@ NOT_MEASURED = "Not measured yet: `outrider train measure --draft DIR --target T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainFacts:
-    """What a card says about how a draft model was made.
+class RunFacts:
+    """What a card says about how weights were trained, whatever they are.
 
     Attributes:
         target: id of the target.
-        start_layers: the target's layers that its own started from.
-        num_shared_layers: the target's first layers that stand before them.
-        num_columns: tokens that it can guess.
+        num_columns: tokens that they can guess.
         vocab_size: of the target.
         num_parameters: trained ones.
-        num_bytes: size of the weights file.
-        sources: what it learnt from, held-out text included.
+        num_bytes: size of all tensors.
+        sources: what they learnt from, held-out text included.
         num_training_tokens: seen in training, repetitions and padding counted.
         num_steps: of the optimiser.
         seed: of the run.
-        held_out: how near it is to the target on text of the same kind that it did not learn from.
-        num_held_out_tokens: labelled tokens of that text.
-        command: that makes it again.
+        num_held_out_tokens: labelled tokens of the held-out text.
+        command: that makes them again.
     """
 
     target: str
-    start_layers: tuple[int, ...]
-    num_shared_layers: int
     num_columns: int
     vocab_size: int
     num_parameters: int
@@ -45,9 +40,23 @@ class TrainFacts:
     num_training_tokens: int
     num_steps: int
     seed: int
-    held_out: HeldOut
     num_held_out_tokens: int
     command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainFacts(RunFacts):
+    """What a card says about how a draft model was made.
+
+    Attributes:
+        start_layers: the target's layers that its own started from.
+        num_shared_layers: the target's first layers that stand before them.
+        held_out: how near it is to the target on text of the same kind that it did not learn from.
+    """
+
+    start_layers: tuple[int, ...]
+    num_shared_layers: int
+    held_out: HeldOut
 
 
 def render_card(facts: TrainFacts) -> str:

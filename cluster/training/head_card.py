@@ -1,11 +1,9 @@
 """The card that lies beside a head's weights. Pure text."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster.training.card import ACCEPTANCE_TITLE, NOT_MEASURED, data_table, markdown_table
+from cluster.training.card import ACCEPTANCE_TITLE, NOT_MEASURED, RunFacts, data_table, markdown_table
 from cluster.training.head_loop import HeldOutSteps
-from cluster.training.shards import SourceCount
 
 _KINDS = {
     "eagle3": (
@@ -24,42 +22,20 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadFacts:
+class HeadFacts(RunFacts):
     """What a card says about how a head was made.
 
     Attributes:
         kind: of head.
-        target: id of the target.
         feature_layers: what enters these layers of the target is read; their number is what leaves the last one.
         num_draft_tokens: of a draft, learnt together.
-        num_columns: tokens that it can guess.
-        vocab_size: of the target.
-        num_parameters: trained ones.
-        num_bytes: size of all tensors.
-        sources: what it learnt from, held-out text included.
-        num_training_tokens: seen in training, repetitions and padding counted.
-        num_steps: of the optimiser.
-        seed: of the run.
         held_out: how near it is to the target on text of the same kind that it did not learn from.
-        num_held_out_tokens: labelled tokens of that text.
-        command: that makes it again.
     """
 
     kind: str
-    target: str
     feature_layers: tuple[int, ...]
     num_draft_tokens: int
-    num_columns: int
-    vocab_size: int
-    num_parameters: int
-    num_bytes: int
-    sources: Sequence[SourceCount]
-    num_training_tokens: int
-    num_steps: int
-    seed: int
     held_out: HeldOutSteps
-    num_held_out_tokens: int
-    command: str
 
 
 def render_head_card(facts: HeadFacts) -> str:

@@ -12,9 +12,10 @@ from cluster.grammar.limits import GrammarLimits
 from cluster.grammar.source import choice_grammar, regex_grammar
 from cluster.types import Request, SamplingParams
 from deployments import wire
-from deployments.matchers import MAX_COMPILES, MatcherMaker
+from deployments.matchers import MatcherMaker
 from deployments.verifier import VerifierCore
 from deployments.verifier_config import VerifierConfig
+from deployments.worker_pool import MAX_COMPILES
 from tests.cluster.grammar.grammar_toys import LIMITS
 from tests.deployments.fake_engine import EOS_ID, ByteTokenizer, FakeEngine
 

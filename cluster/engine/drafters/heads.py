@@ -1,6 +1,9 @@
 """The one place where a head is chosen: by what the `config.json` of its folder says, or `mtp` for the target's own."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,7 @@ def head_target(
     """
     return HeadTarget(
         config=load_config(source),
-        weight=lambda name: _read_tensor(source.folder, name),
+        weight=_CheckpointReader(source.folder).tensor,
         device=device,
         dtype=dtype,
         max_model_len=max_model_len,
@@ -145,14 +148,44 @@ def _about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _read_tensor(folder: Path, name: str) -> Tensor:
-    """One tensor of the target's checkpoint."""
-    for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                if name in file.keys():  # noqa: SIM118  (not a mapping)
-                    tensor: Tensor = file.get_tensor(name)
-                    return tensor
-        except (SafetensorError, OSError) as error:
-            raise LoadError(f"{path} is damaged: {error}") from error
-    raise LoadError(f"{folder}: the checkpoint has no tensor {name}, which a draft head needs")
+class _CheckpointReader:
+    """Reads single tensors of a checkpoint; which file holds which is found out once, with the first of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor.
+
+        Raises:
+            LoadError: there is none of that name, or a file is damaged.
+        """
+        path = self._files.get(name)
+        if path is None:
+            raise LoadError(f"{self._folder}: the checkpoint has no tensor {name}, which a draft head needs")
+        with _opened(path) as file:
+            tensor: Tensor = file.get_tensor(name)
+            return tensor
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        """The file of each tensor."""
+        files: dict[str, Path] = {}
+        for path in reversed(weight_files(self._folder)):  # Where several hold one, the first counts.
+            with _opened(path) as file:
+                files |= dict.fromkeys(file.keys(), path)
+        return files
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An open file of tensors.
+
+    Raises:
+        LoadError: it is damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise LoadError(f"{path} is damaged: {error}") from error
