@@ -40,11 +40,15 @@ BENCHMARKS = (
     "entropy_study",
     "telemetry_cost",
     "structured_output",
+    "drafters",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""
 
 TAKES_MODELS = ("run_ahead",)
 """Those whose `measure` also takes `model` and `draft`."""
+
+TAKES_HEADS = ("drafters",)
+"""Those whose `measure` also takes `heads`."""
 
 RESULTS = Path(__file__).parent / "results"
 _TABLE_WIDTH = 120
@@ -59,7 +63,9 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
     for name in names:
         progress(f"{name} ...")
-        models = {"model": args.model, "draft": args.draft} if name in TAKES_MODELS else {}
+        models: dict[str, object] = {"model": args.model, "draft": args.draft} if name in TAKES_MODELS else {}
+        if name in TAKES_HEADS:
+            models["heads"] = args.head
         answers[name] = _run_alone(name, quick=args.quick, models=models)
         print_answer(name, answers[name], console)
     environment = read_environment(load_before)
@@ -76,13 +82,13 @@ def main() -> int:
     return 0
 
 
-def _run_alone(name: str, *, quick: bool, models: Mapping[str, str]) -> Answer:
+def _run_alone(name: str, *, quick: bool, models: Mapping[str, object]) -> Answer:
     """Measure in a process of its own: no benchmark inherits another's threads, heap or compiled code."""
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measure, name, quick, models).result()
 
 
-def _measure(name: str, quick: bool, models: Mapping[str, str]) -> Answer:
+def _measure(name: str, quick: bool, models: Mapping[str, object]) -> Answer:
     answer: Answer = import_module(f"tests.benchmarks.{name}").measure(quick=quick, **models)
     return answer
 
@@ -97,6 +103,13 @@ def _parse_args() -> argparse.Namespace:
     parser.add_argument("--model", default=BUNDLED, metavar="FOLDER", help=f"target of {takers} (default: bundled)")
     parser.add_argument(
         "--draft", default=BUNDLED, metavar="FOLDER", help=f"draft model of {takers} (default: bundled)"
+    )
+    parser.add_argument(
+        "--head",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help=f"draft head for {', '.join(TAKES_HEADS)}; may be repeated",
     )
     parser.add_argument("--save", metavar="LABEL", help="also write results/DATE-LABEL.md")
     args = parser.parse_args()

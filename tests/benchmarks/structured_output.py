@@ -24,7 +24,7 @@ from tests.benchmarks.workloads import chat_ids, engine_config, generate
 OFF, GRAMMAR, BOTH = "off", "grammar", "grammar + lookup"
 MASK, APPLY, FORCED = "mask of a position", "mask applied to its logits", "forced tokens of a round"
 
-_TEXTS = (
+TEXTS = (
     "Ada Lovelace, born 1815 in London, can be reached at ada@example.com; she likes chess and music.",
     "Our customer Bo Berg from Oslo (bo.berg@example.com), born in 1990, asked about skiing and cooking.",
     "Write to Flo Murphy, flo@example.com. She was born in Cork in 1984 and enjoys sailing.",
@@ -57,7 +57,7 @@ def measure(*, quick: bool) -> Answer:
     Raises:
         RuntimeError: drafts changed a text, or one does not follow the schema.
     """
-    num_rounds, texts = (1, _TEXTS[:1]) if quick else (7, _TEXTS)
+    num_rounds, texts = (1, TEXTS[:1]) if quick else (7, TEXTS)
     engine = Engine.from_config(engine_config(enable_prefix_cache=True))
     grammar = json_schema_grammar(SCHEMA, GrammarLimits())
     prompts = [chat_ids(engine.tokenizer, f"Extract a customer record as JSON.\n\n{text}") for text in texts]
