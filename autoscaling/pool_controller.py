@@ -127,7 +127,7 @@ def step(
     state = replace(state, known=frozenset(snapshot.replicas))
 
     demand = demand_of(live, _wanted_roles(state.moves, live))
-    state = replace(state, learned=learn(state.learned, demand, now_s))
+    state = replace(state, learned=learn(state.learned, demand, now_s, config.speculative_max_num_seqs))
     model = _model(config, state, demand)
     if is_warm and live and config.max_replicas is not None:
         state = replace(state, plan=replan(config, state.plan, demand, model, now_s))
@@ -164,7 +164,14 @@ def _model(config: PoolConfig, state: ControllerState, demand: Demand) -> SplitM
         return None
     learned = state.learned
     rate = config.assumed_acceptance_rate if learned.acceptance_rate is None else learned.acceptance_rate
-    return SplitModel(config, demand, times=demand.times, acceptance_rate=rate, bulk_ratio=learned.bulk_ratio)
+    return SplitModel(
+        config,
+        demand,
+        times=demand.times,
+        acceptance_rate=rate,
+        bulk_ratio=learned.bulk_ratio,
+        wanted_ratio=learned.wanted_ratio,
+    )
 
 
 def _assign_new(

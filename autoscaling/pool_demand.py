@@ -12,6 +12,9 @@ from cluster.types import Role
 MIN_REQUESTS = 5
 """Latencies of fewer requests are no evidence."""
 
+FULL_RATIO = 0.9
+"""Share of its seats from which on a pool counts as full: arrivals come in bursts."""
+
 USUAL_TOKENS = 128.0
 """Tokens to come of a sequence where no report says it."""
 
@@ -35,6 +38,10 @@ class PoolWork:
     tokens_per_s: float = 0.0
     ttft_p95_s: float | None = None
     tpot_p95_s: float | None = None
+
+    def is_full(self, max_num_seqs: int) -> bool:
+        """True when nearly all of its seats are taken, so many of each replica."""
+        return self.num_sequences >= FULL_RATIO * self.num_replicas * max_num_seqs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ What a pool would have to carry follows from the work that is there now, whereve
 with new arrivals. Interactive work is what the speculative pool has; bulk work is what the batch pool has.
 
 - A speculative pool with free seats has got all that wants it, and would keep what finds a seat. A full one hides
-  demand: all work might come. The rest goes to the batch pool, where it still counts as interactive.
+  demand: as much as came when a larger one had free seats (`wanted_ratio`), or else all work might come. The rest goes
+  to the batch pool, where it still counts as interactive.
 - Work that waits for a speculative seat while the batch pool has free ones insists: it would wait after a move as well.
 - With one pool empty, work would divide as it last did (`bulk_ratio`). While that is unknown, all of it counts as
   interactive, and would find its best place.
@@ -28,9 +29,6 @@ from autoscaling.pool_demand import Demand, PoolWork
 from autoscaling.types import DecisionReason
 from cluster.engine.step_time import StepTimes
 from cluster.types import Role
-
-FULL_RATIO = 0.9
-"""Share of its seats from which on a pool counts as full: arrivals come in bursts."""
 
 MAX_CORRECTION = 2.0
 EQUAL_RATIO = 0.99
@@ -78,6 +76,7 @@ class SplitModel:
         times: of a round.
         acceptance_rate: of drafts.
         bulk_ratio: share of the work that went to the batch pool while there were two; None while unknown.
+        wanted_ratio: share of the work that came to a speculative pool with free seats; None while unknown.
     """
 
     def __init__(
@@ -88,10 +87,11 @@ class SplitModel:
         times: StepTimes,
         acceptance_rate: float,
         bulk_ratio: float | None = None,
+        wanted_ratio: float | None = None,
     ) -> None:
         self._config, self._demand = config, demand
         self._times, self._acceptance_rate = times, acceptance_rate
-        self._bulk_ratio = bulk_ratio
+        self._bulk_ratio, self._wanted_ratio = bulk_ratio, wanted_ratio
         self._rates: dict[tuple[Role, float], Rate] = {}
         self._corrections = {
             Role.SPECULATIVE: self._correction(Role.SPECULATIVE, demand.speculative),
@@ -158,11 +158,13 @@ class SplitModel:
             return (total, False) if self._bulk_ratio is None else (self.num_interactive, True)
         if pool.num_waiting and batch.num_sequences < batch.num_replicas * self._config.batch_max_num_seqs:
             return float(pool.num_sequences), True
-        return (total if self._is_full() else float(pool.num_sequences)), False
+        if not self._is_full():
+            return float(pool.num_sequences), False
+        hidden = total if self._wanted_ratio is None else self._wanted_ratio * total
+        return max(hidden, float(pool.num_sequences)), False
 
     def _is_full(self) -> bool:
-        pool = self._demand.speculative
-        return pool.num_sequences >= FULL_RATIO * pool.num_replicas * self._config.speculative_max_num_seqs
+        return self._demand.speculative.is_full(self._config.speculative_max_num_seqs)
 
     def _tokens_per_s(self, role: Role, share: _Share) -> float:
         if not share.num_replicas:

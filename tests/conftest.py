@@ -1,13 +1,20 @@
 """Fixtures that several packages' tests share."""
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from cluster.config import BUNDLED
 from cluster.engine.model_source import ModelSource, resolve_model
 from tests.tiny import save_tiny_draft, save_tiny_model
+
+# The same examples in every run, so that a failure comes from a change; `make test-search` looks for new ones.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("search", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,13 @@ def model(
     *,
     times: StepTimes = TIMES,
     bulk_ratio: float | None = None,
+    wanted_ratio: float | None = None,
     acceptance_rate: float = 0.7,
 ) -> SplitModel:
     demand = Demand(speculative=speculative, batch=batch, times=times, tokens_per_sequence=200.0)
-    return SplitModel(CONFIG, demand, times=times, acceptance_rate=acceptance_rate, bulk_ratio=bulk_ratio)
+    return SplitModel(
+        CONFIG, demand, times=times, acceptance_rate=acceptance_rate, bulk_ratio=bulk_ratio, wanted_ratio=wanted_ratio
+    )
 
 
 def work(num_replicas: int, num_sequences: int = 0, **more: float) -> PoolWork:
@@ -64,6 +67,12 @@ def test_a_full_speculative_pool_hides_demand() -> None:
     full, free = model(work(1, 16), work(2, 60)), model(work(1, 8), work(2, 60))
     assert full.score(2).load_ratio == pytest.approx(1.0)
     assert free.score(2).load_ratio == pytest.approx(0.25)
+
+
+def test_what_came_to_free_seats_before_bounds_what_a_full_pool_may_hide() -> None:
+    known = model(work(1, 16), work(2, 64), wanted_ratio=0.25)
+    assert known.score(2).load_ratio == pytest.approx(20 / 32)
+    assert model(work(1, 16), work(2, 64), wanted_ratio=0.1).score(2).load_ratio == pytest.approx(16 / 32)
 
 
 def test_work_that_waits_beside_free_batch_seats_would_wait_after_a_move_too() -> None:
