@@ -165,7 +165,7 @@ def test_a_constant_load_settles(roles: str, work: Work) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(roles=st.text("sb", min_size=1, max_size=5), work=WORK, seed=st.integers(0, 99))
 @example(roles="bbb", work=Work(interactive=30, bulk=82), seed=0)
 @example(roles="bss", work=Work(auto=5, interactive=17, bulk=63), seed=0)

@@ -108,8 +108,7 @@ def start_outrider(model: Path, *arguments: str) -> Outrider:
     }
     environment.pop("OMP_NUM_THREADS", None)
     command = [sys.executable, "-m", "deployments.cli", "serve", "--port", str(port), "--model", str(model)]
-    # In bfloat16, which "auto" takes where it looks faster, rows of transformers' code differ with the batch.
-    command += ["--dtype", "float32", *arguments]
+    command += arguments
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )

@@ -195,16 +195,20 @@ def check(answers: dict[str, Future[dict[Any, Any]]], expected: dict[str, Any]) 
 
 
 def test_answers_go_on_elsewhere_when_their_verifier_hangs(server: Outrider, expected: dict[str, Any]) -> None:
-    pid = speculative_verifier(server)
-    with ThreadPoolExecutor(4) as pool:
-        streams, answers = begin(server, pool)
-        wait_for_events(streams, 20)
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            check(answers, expected)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-    assert num_resumes(server, "replica_silent") >= 1
+    for _ in range(3):  # On a busy machine the answers may be over before the process stops.
+        pid = speculative_verifier(server)
+        with ThreadPoolExecutor(4) as pool:
+            streams, answers = begin(server, pool)
+            wait_for_events(streams, 20)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                check(answers, expected)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        if num_resumes(server, "replica_silent"):
+            break
+    else:
+        pytest.fail("no answer was with the verifier that hung")
     # It is told to drop what it had, too.
     wait_for_zero(server, "vllm:num_requests_running", timeout_s=20)
     wait_for_zero(server, "outrider_queued_requests")
