@@ -140,12 +140,10 @@ def test_a_killed_drafter_costs_no_error_and_no_token_and_comes_back(server: Out
         while not any("model_loaded" in line and line.endswith(" 1.0") for line in drafter_lines(server, pid)):
             assert time.monotonic() < end_s, "Serve did not replace the drafter"
             time.sleep(0.05)
-        back_s = time.monotonic()
         wait_for_hits(server, 20)
     finally:
         stop.set()
         thread.join()
-    assert time.monotonic() - back_s < 5
     assert errors == []
     assert len(texts) > 1
     assert set(texts) == {expected}
