@@ -14,6 +14,7 @@ COMMANDS = (
     "deployments.cli_train",
     "deployments.cli_calibrate",
     "deployments.cli_simulate",
+    "deployments.cli_plan",
     "deployments.cli_explain",
     "deployments.cli_dashboards",
     "deployments.cli_cost",

@@ -1,4 +1,9 @@
-"""Where Serve puts drafter replicas.
+"""Where Serve puts verifiers and drafters.
+
+A verifier whose target is sharded is one placement group: a bundle with a GPU for each rank, of which the first holds
+the replica itself, rank 0 (Serve puts it there). On one node the group is packed strictly. Over several nodes it is
+packed onto as few as possible; Ray does not order bundles by node, so `rank_order` does. Serve's scheduler refuses
+label selectors for groups over several nodes (Ray 2.60), so there the bundles ask for the kind of GPU as a resource.
 
 Serve places a replica without knowing where another deployment's replicas are, so "on the node of its verifier" cannot
 be asked for directly. What it offers (Ray 2.60), and what each is good for here:
@@ -10,18 +15,34 @@ be asked for directly. What it offers (Ray 2.60), and what each is good for here
 | `labels` | `label_selector` | only on nodes with these labels |
 | `prefer_labels` | the same with `fallback_strategy` | those nodes first, any other when they are full |
 
-`node_labels` may be given to verifiers too (`AppArgs.verifier_node_labels`); then both stay on the same nodes. Whatever
-the placement, a verifier pairs with a drafter on its own node before any other.
+The same `node_labels` for verifiers keep both on the same nodes. Whatever the placement, a verifier pairs with a
+drafter on its own node before any other.
+
+A drafter can also live on the GPU of its verifier's rank 0: the first bundle then asks for less than a whole GPU
+(`VerifierPlacement.drafter_gpu_ratio`), the drafter (`drafter_gpus`) for the rest. Where verifiers take all GPUs of
+their nodes, no other place is left for it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, check_range
 
 PlacementKind = Literal["anywhere", "per_node", "labels", "prefer_labels"]
 MAX_PER_NODE = 100
 """Serve's own limit."""
+
+MAX_RANKS = 1024
+
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+"""Ray's own label of a node with GPUs."""
+
+ACCELERATOR_RESOURCE = "accelerator_type:"
+"""Beginning of the name of Ray's own resource of such a node, which has 1 of it."""
+
+_SMALL_AMOUNT = 0.001
+"""Of a resource that is only there to be found."""
 
 _REFUSED = {
     "same_node": "Serve cannot place a replica beside one of another deployment; use per_node, or labels on both",
@@ -65,6 +86,80 @@ class Placement:
         for resource, amount in self.resources.items():
             if not amount > 0:
                 raise ConfigError(field=f"{name}.resources.{resource}", value=amount, allowed="more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierPlacement:
+    """What one verifier takes.
+
+    Attributes:
+        num_ranks: GPUs, each with a rank of the tensor-parallel target.
+        gpus_per_node: of the nodes.
+        num_cpus: CPUs of rank 0, which runs the engine too.
+        rank_cpus: CPUs of each other rank.
+        accelerator_type: kind of the GPUs as Ray names it, such as "H100"; None takes any.
+        node_labels: labels that the node must have; for verifiers on one node only.
+        drafter_gpu_ratio: share of rank 0's GPU that is left to a drafter.
+    """
+
+    num_ranks: int
+    gpus_per_node: int = 8
+    num_cpus: float = 1.0
+    rank_cpus: float = 1.0
+    accelerator_type: str | None = None
+    node_labels: dict[str, str] = field(default_factory=dict)
+    drafter_gpu_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be placed."""
+        check_range("num_ranks", self.num_ranks, 1, MAX_RANKS)
+        check_range("gpus_per_node", self.gpus_per_node, 1, MAX_RANKS)
+        check_range("num_cpus", self.num_cpus, 0, 1 << 16, kind="a number")
+        check_range("rank_cpus", self.rank_cpus, 0, 1 << 16, kind="a number")
+        check_range("drafter_gpu_ratio", self.drafter_gpu_ratio, 0, 0.95, kind="a share")
+        if self.spans_nodes and self.node_labels:
+            allowed = f"none for a verifier of {self.num_ranks} GPUs on nodes of {self.gpus_per_node}"
+            raise ConfigError(field="node_labels", value=self.node_labels, allowed=allowed)
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether one node is too small."""
+        return self.num_ranks > self.gpus_per_node
+
+
+def verifier_options(placement: VerifierPlacement) -> dict[str, Any]:
+    """Options of the verifier deployment that place its replicas, each with a placement group.
+
+    Args:
+        placement: what one verifier takes.
+    """
+    num_gpus = round(1 - placement.drafter_gpu_ratio, 4)  # Ray counts in ten-thousandths.
+    first = {"CPU": placement.num_cpus, "GPU": num_gpus}
+    others = [{"CPU": placement.rank_cpus, "GPU": 1.0} for _ in range(placement.num_ranks - 1)]
+    bundles, selector = [first, *others], dict(placement.node_labels)
+    if placement.accelerator_type is not None:
+        if placement.spans_nodes:
+            resource = ACCELERATOR_RESOURCE + placement.accelerator_type
+            bundles = [bundle | {resource: _SMALL_AMOUNT} for bundle in bundles]
+        else:
+            selector[ACCELERATOR_LABEL] = placement.accelerator_type
+    options: dict[str, Any] = {
+        "ray_actor_options": {"num_cpus": placement.num_cpus, "num_gpus": num_gpus},
+        "placement_group_bundles": bundles,
+        "placement_group_strategy": "PACK" if placement.spans_nodes else "STRICT_PACK",
+    }
+    if selector:
+        options["placement_group_bundle_label_selector"] = [selector]
+    return options
+
+
+def rank_order(nodes: Sequence[str]) -> tuple[int, ...]:
+    """The bundle of each rank: rank 0 in the first, where the replica is, and ranks of one node side by side.
+
+    Args:
+        nodes: node of each bundle of a placement group.
+    """
+    return tuple(sorted(range(len(nodes)), key=lambda bundle: (nodes[bundle] != nodes[0], nodes[bundle], bundle)))
 
 
 def drafter_options(placement: Placement, *, num_cpus: float, num_gpus: float) -> dict[str, Any]:

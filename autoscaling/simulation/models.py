@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from cluster.engine.known_shapes import known_shape
+from cluster.engine.shapes import DTYPE_BYTES, GroupedAttention
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
@@ -37,17 +40,23 @@ class ModelShape:
         return 2.0 * self.num_layers * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
 
 
-DTYPE_BYTES: dict[str, int] = {"bf16": 2, "fp8": 1}
+def _known(name: str) -> ModelShape:
+    """A dense model with grouped attention whose shape is built in."""
+    shape = known_shape(name)
+    assert isinstance(shape.attention, GroupedAttention) and shape.experts is None
+    return ModelShape(
+        name=name,
+        num_parameters=shape.num_parameters,
+        num_layers=shape.num_layers,
+        hidden_size=shape.hidden,
+        num_kv_heads=shape.attention.num_kv_heads,
+        head_dim=shape.attention.head_dim,
+    )
 
-LLAMA_70B = ModelShape(
-    name="Llama-3.3-70B", num_parameters=70.55e9, num_layers=80, hidden_size=8192, num_kv_heads=8, head_dim=128
-)
-LLAMA_8B = ModelShape(
-    name="Llama-3.1-8B", num_parameters=8.03e9, num_layers=32, hidden_size=4096, num_kv_heads=8, head_dim=128
-)
-LLAMA_1B = ModelShape(
-    name="Llama-3.2-1B", num_parameters=1.24e9, num_layers=16, hidden_size=2048, num_kv_heads=8, head_dim=64
-)
+
+LLAMA_70B = _known("Llama-3.3-70B")
+LLAMA_8B = _known("Llama-3.1-8B")
+LLAMA_1B = _known("Llama-3.2-1B")
 EAGLE_70B = ModelShape(
     # A decoder layer of the target's width that reads three fused features, and an output head over 32,000 tokens.
     name="EAGLE-3 head for Llama-3.3-70B",

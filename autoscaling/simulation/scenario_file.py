@@ -16,12 +16,13 @@ from autoscaling.simulation.calibrated import cost_of
 from autoscaling.simulation.cost import CostModel, from_roofline
 from autoscaling.simulation.curves import curves
 from autoscaling.simulation.hardware import GPUS
-from autoscaling.simulation.models import DTYPE_BYTES, MODELS
+from autoscaling.simulation.models import MODELS
 from autoscaling.simulation.roofline import Efficiency, Roofline
 from autoscaling.simulation.scenario import Scenario
 from autoscaling.simulation.trace import read_trace
 from autoscaling.simulation.workload import SEED_MIX, ClosedLoop, OpenLoop, Replay, Source, TrafficClass
 from cluster.engine.calibration import load_calibration
+from cluster.engine.shapes import DTYPE_BYTES
 from cluster.errors import ConfigError, check_range
 
 T = TypeVar("T")

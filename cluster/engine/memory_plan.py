@@ -21,6 +21,7 @@ class MemoryPlan:
         available_bytes: what the machine has left; None when unknown.
         draft: the draft model in the same process; None when there is none.
         heads_bytes: draft heads in the same process: weights, the embeddings that they keep, and KV.
+        reserve_bytes: assumed for what no tensor of ours holds, such as the context of a GPU.
     """
 
     weights_bytes: int
@@ -31,6 +32,7 @@ class MemoryPlan:
     available_bytes: int | None
     draft: "DraftMemory | None" = None
     heads_bytes: int = 0
+    reserve_bytes: int = 0
 
     @property
     def kv_bytes(self) -> int:
@@ -41,7 +43,7 @@ class MemoryPlan:
     def total_bytes(self) -> int:
         """Everything together; lookahead slots are part of the KV cache."""
         draft_bytes = self.heads_bytes + (self.draft.total_bytes if self.draft else 0)
-        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + draft_bytes
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + draft_bytes + self.reserve_bytes
 
     def table(self) -> str:
         """The plan as lines of text, in MiB."""
@@ -53,6 +55,7 @@ class MemoryPlan:
             ("workspace", self.workspace_bytes),
             *(self.draft.rows() if self.draft else ()),
             *([("draft heads", self.heads_bytes)] if self.heads_bytes else ()),
+            *([("context and graphs, assumed", self.reserve_bytes)] if self.reserve_bytes else ()),
             ("total", self.total_bytes),
         ]
         return _table(rows, self.available_bytes)

@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 from ray import serve
+from ray.serve.schema import DeploymentSchema
 
 from cluster.errors import ConfigError
-from deployments.placement import Placement, check_gpus, drafter_options
+from deployments.placement import (
+    Placement,
+    VerifierPlacement,
+    check_gpus,
+    drafter_options,
+    rank_order,
+    verifier_options,
+)
 
 
 class Replica:
@@ -62,3 +70,76 @@ def test_gpus_are_shares_of_one_or_whole_ones() -> None:
         check_gpus("drafter_gpus", fine)
     with pytest.raises(ConfigError, match=r"drafter_gpus = 1.5 .* whole number"):
         check_gpus("drafter_gpus", 1.5)
+
+
+def _config(options: dict[str, Any]) -> DeploymentSchema:
+    """Options as Ray's own schema and its checks of a deployment take them."""
+    deployment: Any = serve.deployment
+    deployment(Replica).options(name="Verifier", **options)
+    return DeploymentSchema.model_validate({"name": "Verifier", **options})
+
+
+def test_a_verifier_is_one_strictly_packed_group_with_the_replica_in_its_first_bundle() -> None:
+    placed = VerifierPlacement(num_ranks=3, num_cpus=4, accelerator_type="H100", node_labels={"zone": "a"})
+    options = verifier_options(placed)
+    assert options == {
+        "ray_actor_options": {"num_cpus": 4, "num_gpus": 1},
+        "placement_group_bundles": [{"CPU": 4, "GPU": 1}, {"CPU": 1, "GPU": 1}, {"CPU": 1, "GPU": 1}],
+        "placement_group_strategy": "STRICT_PACK",
+        "placement_group_bundle_label_selector": [{"zone": "a", "ray.io/accelerator-type": "H100"}],
+    }
+    _config(options)
+
+
+def test_a_verifier_over_two_nodes_asks_for_its_gpus_as_a_resource() -> None:
+    # Serve's scheduler does not take label selectors with PACK.
+    options = verifier_options(VerifierPlacement(num_ranks=4, gpus_per_node=2, accelerator_type="H200"))
+    assert options["placement_group_strategy"] == "PACK"
+    assert "placement_group_bundle_label_selector" not in options
+    assert all(bundle["accelerator_type:H200"] == 0.001 for bundle in options["placement_group_bundles"])
+    _config(options)
+
+
+def test_a_drafter_may_have_the_rest_of_the_first_gpu() -> None:
+    options = verifier_options(VerifierPlacement(num_ranks=2, drafter_gpu_ratio=0.15))
+    assert options["placement_group_bundles"] == [{"CPU": 1, "GPU": 0.85}, {"CPU": 1, "GPU": 1}]
+    assert options["ray_actor_options"]["num_gpus"] == 0.85
+    assert "placement_group_bundle_label_selector" not in options
+    _config(options)
+
+
+def test_ray_refuses_a_replica_that_its_first_bundle_does_not_hold() -> None:
+    options = verifier_options(VerifierPlacement(num_ranks=2))
+    options["ray_actor_options"] = {"num_gpus": 2}
+    with pytest.raises(ValueError, match="first bundle"):
+        _config(options)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"num_ranks": 0}, "num_ranks"),
+        ({"num_ranks": 2, "gpus_per_node": 0}, "gpus_per_node"),
+        ({"num_ranks": 2, "num_cpus": -1}, "num_cpus"),
+        ({"num_ranks": 2, "rank_cpus": float("nan")}, "rank_cpus"),
+        ({"num_ranks": 2, "drafter_gpu_ratio": 1.0}, "drafter_gpu_ratio"),
+        ({"num_ranks": 16, "node_labels": {"zone": "a"}}, "node_labels"),
+    ],
+)
+def test_a_verifier_that_cannot_be_placed_is_refused(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        VerifierPlacement(**values)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("nodes", "order"),
+    [
+        ("aaaa", (0, 1, 2, 3)),
+        ("baba", (0, 2, 1, 3)),
+        ("cabcab", (0, 3, 1, 4, 2, 5)),
+        ("a", (0,)),
+    ],
+)
+def test_ranks_of_a_node_are_side_by_side_and_rank_0_is_in_the_first_bundle(nodes: str, order: tuple[int, ...]) -> None:
+    assert rank_order(tuple(nodes)) == order

@@ -102,11 +102,15 @@ def test_there_is_more_than_one_gateway(overlay: str) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_largest_group_of_pods_carries_the_most_verifiers(overlay: str) -> None:
-    options = deployments_of(overlay)["Verifier"]["ray_actor_options"]
+    verifier = deployments_of(overlay)["Verifier"]
+    options = verifier["ray_actor_options"]
+    alone = {"CPU": options["num_cpus"], "GPU": options.get("num_gpus", 0)}
+    bundles = verifier.get("placement_group_bundles", [alone])
     group, room = groups(overlay)["verifier"], limits(overlay, "verifier")
-    per_pod = int(float(room["cpu"]) // options["num_cpus"])
-    if options.get("num_gpus"):
-        per_pod = min(per_pod, int(float(room[GPU]) // options["num_gpus"]))
+    num_cpus, num_gpus = (sum(bundle.get(name, 0) for bundle in bundles) for name in ("CPU", "GPU"))
+    per_pod = int(float(room["cpu"]) // num_cpus)
+    if num_gpus:
+        per_pod = min(per_pod, int(float(room[GPU]) // num_gpus))
     assert per_pod >= 1
     assert group["maxReplicas"] * per_pod >= app_args(overlay).most_verifiers
 
@@ -123,8 +127,10 @@ def test_a_drafter_fits_into_a_pod_of_its_group(overlay: str) -> None:
 def test_selectors_ask_for_labels_that_nodes_have(overlay: str) -> None:
     labels = [group["labels"] for group in groups(overlay).values()]
     for name, options in deployments_of(overlay).items():
-        selector = options["ray_actor_options"].get("label_selector", {})
-        assert any(selector.items() <= each.items() for each in labels), name
+        selectors = [options["ray_actor_options"].get("label_selector", {})]
+        selectors += options.get("placement_group_bundle_label_selector", ())
+        for selector in selectors:
+            assert any(selector.items() <= each.items() for each in labels), name
 
 
 def test_threads_of_a_forward_pass_do_not_exceed_the_pods_cores() -> None:

@@ -10,12 +10,13 @@ from cluster.errors import ConfigError
 from cluster.types import Role
 
 NODE = Roofline(model=LLAMA_70B, gpu=H100, num_gpus=8)
+WEIGHTS_70B = 2 * 70_553_706_496
 
 
 def test_weights_of_70b_stream_in_42_ms_through_one_h100() -> None:
     single = Roofline(model=LLAMA_70B, gpu=H100).ideal()
-    assert single.streaming_s == pytest.approx(141.1e9 / 3.35e12)
-    assert single.row_flops_s == pytest.approx(141.1e9 / 989.5e12)
+    assert single.streaming_s == pytest.approx(WEIGHTS_70B / 3.35e12)
+    assert single.row_flops_s == pytest.approx(WEIGHTS_70B / 989.5e12)
     assert single.ridge_rows == pytest.approx(989.5 / 3.35, rel=1e-3)
 
 
@@ -27,14 +28,14 @@ def test_an_ideal_pass_takes_the_longer_of_streaming_and_arithmetic() -> None:
     times = Roofline(model=LLAMA_70B, gpu=H100).ideal().step_times()
     assert times.seconds(1) == pytest.approx(42.12e-3, rel=1e-3)
     assert times.seconds(200) == pytest.approx(times.seconds(1))
-    assert times.seconds(1000) == pytest.approx(1000 * 141.1e9 / 989.5e12, rel=1e-3)
+    assert times.seconds(1000) == pytest.approx(1000 * WEIGHTS_70B / 989.5e12, rel=1e-3)
 
 
 def test_the_table_equals_the_formula_on_both_sides_of_the_ridge() -> None:
     times, e = NODE.step_times(), NODE.efficiency
     for rows in (1, 16, 100, 300, 1000):
-        weights_s = 141.1e9 / (8 * 3.35e12 * e.bandwidth_ratio)
-        arithmetic_s = rows * 141.1e9 / (8 * 989.5e12 * e.flops_ratio)
+        weights_s = WEIGHTS_70B / (8 * 3.35e12 * e.bandwidth_ratio)
+        arithmetic_s = rows * WEIGHTS_70B / (8 * 989.5e12 * e.flops_ratio)
         reduced_bytes = 2 * 80 * 8192 * 2 * rows * 2 * 7 / 8
         link_s = 160 * e.all_reduce_s + reduced_bytes / (450e9 * e.link_ratio)
         assert times.forward_s(rows) == pytest.approx(max(weights_s, arithmetic_s) + link_s + e.overhead_s, rel=5e-3)
@@ -56,7 +57,7 @@ def test_70b_in_bf16_does_not_fit_in_one_h100() -> None:
 
 
 def test_kv_capacity_is_what_weights_leave() -> None:
-    assert NODE.kv_capacity_tokens() == int((8 * 80e9 * 0.9 - 141.1e9) / 327_680)
+    assert NODE.kv_capacity_tokens() == int((8 * 80e9 * 0.9 - WEIGHTS_70B) / 327_680)
 
 
 @pytest.mark.parametrize(("gpu", "faster"), [(H200, H100), (B200, H200)])
@@ -71,7 +72,7 @@ def test_dense_flops_are_half_of_what_data_sheets_print() -> None:
 def test_a_local_draft_model_takes_kv_from_role_speculative_only() -> None:
     cost = from_roofline(NODE, Roofline(model=LLAMA_1B, gpu=H100), draft_kv_sequences=16)
     assert cost.kv_capacity_tokens[Role.BATCH] == NODE.kv_capacity_tokens()
-    draft_bytes = 2.48e9 + 16 * 4096 * LLAMA_1B.kv_bytes_per_token()
+    draft_bytes = 2 * 1_235_814_400 + 16 * 4096 * LLAMA_1B.kv_bytes_per_token()
     assert cost.kv_tax_tokens == pytest.approx(draft_bytes / 327_680, abs=1)
     assert cost.price_per_hour == 24.0
 

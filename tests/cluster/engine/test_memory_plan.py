@@ -80,3 +80,10 @@ def test_a_tax_is_taken_in_whole_blocks_and_must_leave_two() -> None:
         num_reserve_blocks(8 * 32 + 1, 10, 32)
     assert caught.value.field == "kv_cache_tokens"
     assert "at least 352" in caught.value.allowed
+
+
+def test_what_is_assumed_beside_tensors_has_a_line_of_its_own_and_counts() -> None:
+    with_reserve = replace(plan(800 * MIB), reserve_bytes=100 * MIB)
+    assert with_reserve.total_bytes == plan(800 * MIB).total_bytes + 100 * MIB
+    assert "context and graphs, assumed                100 MiB" in with_reserve.table()
+    assert "assumed" not in plan(800 * MIB).table()
