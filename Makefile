@@ -63,7 +63,7 @@ serve: .venv/.stamp-serve
 
 # One thread per process: several torch processes with as many threads as cores each slow each other down by far.
 test: .venv/.stamp-dev
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow and not gpu'
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow and not gpu' -n 2 --dist loadfile
 
 test-slow: .venv/.stamp-dev
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m 'slow and not long and not gpu'

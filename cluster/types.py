@@ -306,11 +306,13 @@ class StepStats:
         num_output_tokens: tokens committed.
         num_drafts: sequences that had a draft.
         num_draft_tokens: draft tokens verified.
-        num_tried_tokens: of those, the ones whose predecessors in the draft were all accepted.
-        accepted_per_position: accepted draft tokens by position in the draft.
+        num_tried_tokens: of those, the ones whose predecessors in the draft were all accepted; siblings count as one.
+        accepted_per_position: accepted draft tokens by position in the draft, in a tree by depth.
         draft_sources: the drafts by who made them.
         domains: the rows and tokens by domain.
         draft_wait_s: time in which the round waited for drafts.
+        is_overlapped: only half of the decoding sequences had rows; drafts for the other half were made meanwhile.
+        hidden_draft_s: time in which that half's drafts were made while the forward pass ran.
         num_drafter_failures: errors of drafters; each costs drafts, nothing else.
         draft_limits: sequences that could have drafted and did not, by reason.
         calibration_errors: by source, how far the chances that drafts are ranked by were off lately, 0..1; empty in
@@ -338,6 +340,8 @@ class StepStats:
     draft_sources: tuple[SourceStats, ...] = ()
     domains: tuple[DomainWork, ...] = ()
     draft_wait_s: float = 0.0
+    is_overlapped: bool = False
+    hidden_draft_s: float = 0.0
     num_drafter_failures: int = 0
     draft_limits: Mapping[str, int] = field(default_factory=dict)
     calibration_errors: Mapping[str, float] = field(default_factory=dict)

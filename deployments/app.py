@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from autoscaling.pool_config import PoolConfig
-from cluster.config import DraftConfig, EngineConfig, draft_model_for
+from cluster.config import DraftConfig, EngineConfig, check_trees, draft_model_for
 from cluster.errors import ConfigError
 from cluster.routing.policies import PolicyName
 from cluster.telemetry.cost import CostConfig
@@ -152,6 +152,7 @@ class AppArgs(BaseModel):
     def _check_drafter(self) -> "AppArgs":
         """Refuse settings that contradict each other."""
         check_gpus("drafter_gpus", self.drafter_gpus)
+        check_trees(self.engine, self.draft)
         because = f"since drafter = {self.drafter!r}"
         if self.drafter in ("actor", "local"):
             if self.draft_model is None:

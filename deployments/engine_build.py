@@ -92,7 +92,7 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
     may_be_local = config.drafter in ("auto", "local")
     if may_be_local:
         memory = draft_memory_bytes(_model_name(config), kv_cache_tokens=config.draft.kv_cache_tokens)
-    parts = load_parts(engine, memory, max_plain_seqs=max_plain_seqs, heads_bytes=_heads_bytes(config))
+    parts = load_parts(engine, memory, max_plain_seqs=max_plain_seqs, **_heads_memory(config))
     model = _load_draft(config, parts) if may_be_local else None
     layout = _settle_layout(config, node, parts.runner, model)
     if model is not None and layout.kind != "local":
@@ -109,7 +109,7 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
     if layout.kind != "off":
         heads = build_head_drafters(parts, engine, config.draft, cost=cost, num_threads=num_threads)
     built = Engine.from_parts(
-        replace(engine, drafter="off") if layout.kind == "off" else engine,
+        _settled(engine, layout),
         parts,
         draft_cost=cost,
         drafter=_best_of(config, drafter, heads) if heads or drafter is not None else None,
@@ -119,26 +119,35 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
     return BuiltEngine(engine=built, layout=layout, client=client)
 
 
+def _settled(engine: EngineConfig, layout: Layout) -> EngineConfig:
+    """The engine's settings where it is known who drafts."""
+    if layout.kind == "actor":  # Its drafts are ahead of the verdict already; it takes its times from whole rounds.
+        return replace(engine, overlap="off")
+    return replace(engine, drafter="off") if layout.kind == "off" else engine
+
+
 def _speculative(config: VerifierConfig) -> EngineConfig:
     """The engine's settings in the role that it starts in."""
     seats = config.max_num_seqs_by_role
     return config.engine if seats is None else replace(config.engine, max_num_seqs=seats.speculative)
 
 
-def _heads_bytes(config: VerifierConfig) -> int:
-    """Memory of the draft heads, before anything is loaded."""
-    if not config.draft.heads or config.drafter == "off":
-        return 0
+def _heads_memory(config: VerifierConfig) -> dict[str, int]:
+    """What `load_parts` plans for draft heads, before anything is loaded."""
     draft = config.draft
-    return heads_memory_bytes(draft.heads, target_source(config.engine), kv_cache_tokens=draft.kv_cache_tokens)
+    if not draft.heads or config.drafter == "off":
+        return {}
+    num_bytes = heads_memory_bytes(draft.heads, target_source(config.engine), kv_cache_tokens=draft.kv_cache_tokens)
+    return {"heads_bytes": num_bytes, "tree_nodes": draft.tree_nodes}
 
 
 def _kv_tax_tokens(config: VerifierConfig, layout: Layout, target: ModelRunner, model: DraftModel | None) -> int:
     """What role speculative takes of the target's KV cache; 0 where the replica has one role only."""
     if config.max_num_seqs_by_role is None or layout.kind == "off":
         return 0
+    longest = config.engine.num_speculative_tokens
     return kv_tax_tokens(
-        lookahead_tokens=config.max_num_seqs_by_role.speculative * config.engine.num_speculative_tokens,
+        lookahead_tokens=config.max_num_seqs_by_role.speculative * max(longest, config.draft.tree_nodes),
         draft_kv_bytes=kv_cache_bytes(model.runner) if model is not None and layout.kind == "local" else 0,
         kv_token_bytes=max(1, kv_cache_bytes(target) // (target.num_kv_blocks * target.block_size)),
     )
@@ -241,6 +250,7 @@ def _local_drafter(config: VerifierConfig, model: DraftModel, cost: DraftCost) -
         max_draft_tokens=min(config.draft.num_speculative_tokens, config.engine.num_speculative_tokens),
         cost=cost,
         pass_cost=TableCost(measure_pass_times(model.runner)) if is_measured else None,
+        has_own_noise=config.engine.acceptance != "coupled",
     )
 
 

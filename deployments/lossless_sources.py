@@ -31,6 +31,7 @@ from deployments.engine_build import build_client
 from deployments.pairing import candidates_of
 
 _CONNECT_TIMEOUT_S = 20.0
+_TREE_NODES = 16
 _ACTOR, _NAME = "deployments.lossless_actor", "verify-lossless"
 
 
@@ -146,10 +147,16 @@ def _local_drafter(parts: EngineParts, loaded: DraftWeights, draft: DraftConfig)
 
 
 def _head_sources(parts: EngineParts, engine: EngineConfig, draft: DraftConfig) -> dict[str, DraftSource]:
-    def opener(name: str) -> Callable[[], HeadDrafter]:
-        return lambda: _head_drafter(parts, engine, replace(draft, heads=(name,)))
+    """Each head twice: its drafts are chains, or trees."""
 
-    return {f"head {head_kind(name)}": DraftSource(open=opener(name)) for name in draft.heads}
+    def opener(name: str, num_nodes: int) -> Callable[[], HeadDrafter]:
+        return lambda: _head_drafter(parts, engine, replace(draft, heads=(name,), tree_nodes=num_nodes))
+
+    return {
+        f"head {head_kind(name)}{shape}": DraftSource(open=opener(name, num_nodes))
+        for name in draft.heads
+        for shape, num_nodes in (("", 0), (" tree", _TREE_NODES))
+    }
 
 
 def _head_drafter(parts: EngineParts, engine: EngineConfig, draft: DraftConfig) -> HeadDrafter:

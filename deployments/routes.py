@@ -225,6 +225,7 @@ def _add_text_routes(app: FastAPI, service: Service) -> None:
             root=card.model_id,
             max_model_len=card.max_model_len,
             numerics=card.numerics,
+            acceptance=card.acceptance,
             dtype=card.dtype,
             drafter=card.layout,
             drafter_reason=card.layout_reason,

@@ -172,7 +172,7 @@ class DetokenizeResponse(BaseModel):
 
 
 class ModelInfo(BaseModel):
-    """One entry of `GET /v1/models`; what vLLM's card says plus the numerics in force, and who drafts and why."""
+    """One entry of `GET /v1/models`; what vLLM's card says plus what is in force: numerics, acceptance, drafter."""
 
     id: str
     object: Literal["model"] = "model"
@@ -183,6 +183,7 @@ class ModelInfo(BaseModel):
     max_model_len: int
     numerics: str
     dtype: str
+    acceptance: str
     drafter: str
     drafter_reason: str
 

@@ -175,6 +175,7 @@ class VerifierCore:
             max_model_len=engine.max_model_len,
             vocab_size=engine.vocab_size,
             numerics=engine.numerics,
+            acceptance=self._config.engine.acceptance,
             dtype=engine.dtype,
             num_speculative_tokens=self._config.engine.num_speculative_tokens,
         )

@@ -88,6 +88,7 @@ class EngineCard(msgspec.Struct, frozen=True):
         max_model_len: longest prompt plus output in tokens.
         vocab_size: token ids are below this.
         numerics: "invariant" or "fast".
+        acceptance: which draft tokens are kept: "coupled", "rejection" or "block".
         dtype: of weights and activations.
         num_speculative_tokens: longest draft of a round.
         layout: who drafts: "actor", "local", "ngram" or "off".
@@ -104,6 +105,7 @@ class EngineCard(msgspec.Struct, frozen=True):
     layout: str = "ngram"
     layout_reason: str = ""
     fingerprint: str = ""
+    acceptance: str = "coupled"
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.engine import token_tree
+
 MAX_POSITION = 7
 """Draft tokens from this position on share a bias."""
 
@@ -85,13 +87,16 @@ class AcceptanceModel:
         """Those that anything was learned of."""
         return tuple(self._sources)
 
-    def survival(self, source: str, confidences: Seq[float]) -> list[float]:
-        """Chance that draft token i and all before it are accepted; never rises, each above 0 and below 1.
+    def survival(self, source: str, confidences: Seq[float], parents: tuple[int, ...] = ()) -> list[float]:
+        """Chance that draft token i and all before it are accepted, above 0 and below 1; it never rises along a path.
 
         Args:
             source: name of the drafter.
             confidences: the drafter's chance of each token, given that those before it are accepted, 0..1.
+            parents: of the nodes of a tree, see `token_tree`; `()` for a chain. A node's position is its depth.
         """
+        if parents:
+            return self._tree_survival(source, confidences, parents)
         learned = self._sources.get(source, _UNKNOWN)
         level, departures, weight = learned.level, learned.departures, learned.weight
         chances = []
@@ -101,6 +106,17 @@ class AcceptanceModel:
             survival /= 1.0 + math.exp(-bias - weight * _logit(confidence))
             chances.append(survival if survival > _MIN_SURVIVAL else _MIN_SURVIVAL)
         return chances
+
+    def chance(self, source: str, position: int, confidence: float) -> float:
+        """Chance that one draft token is accepted once those before it were, above 0 and below 1.
+
+        Args:
+            source: name of the drafter.
+            position: of the token in its draft, or its depth in a tree, from 0.
+            confidence: the drafter's own chance of it, 0..1.
+        """
+        learned = self._sources.get(source, _UNKNOWN)
+        return 1.0 / (1.0 + math.exp(-learned.bias(position) - learned.weight * _logit(confidence)))
 
     def survivals(self, sources: Seq[str], confidences_RK: NDArray[np.float64]) -> NDArray[np.float64]:
         """`survival` of many drafts at once; quicker than one by one from about a dozen on.
@@ -145,6 +161,34 @@ class AcceptanceModel:
             learned = self._sources[source] = _Source()
         for position in range(min(num_drafted, num_accepted + 1)):
             learned.learn(position, _logit(confidences[position]), position < num_accepted, self._rate)
+
+    def observe_nodes(self, source: str, confidences: Seq[float], parents: tuple[int, ...], nodes: Seq[int]) -> None:
+        """Learn from a verdict on a chain or a tree, in which each child of an accepted node was tried.
+
+        Args:
+            source: name of the drafter.
+            confidences: of the verified tokens, as for `survival`.
+            parents: of the verified nodes; `()` for a chain.
+            nodes: indices of the accepted ones.
+        """
+        if not parents:
+            return self.observe(source, confidences, len(confidences), len(nodes))
+        learned = self._sources.setdefault(source, _Source())
+        accepted = {token_tree.ROOT, *nodes}
+        depths = token_tree.depths(len(parents), parents)
+        for node, (confidence, parent) in enumerate(zip(confidences, parents, strict=True)):
+            if parent in accepted:
+                learned.learn(depths[node] - 1, _logit(confidence), node in accepted, self._rate)
+        return None
+
+    def _tree_survival(self, source: str, confidences: Seq[float], parents: tuple[int, ...]) -> list[float]:
+        learned = self._sources.get(source, _UNKNOWN)
+        depths = token_tree.depths(len(parents), parents)
+        chances = [
+            1.0 / (1.0 + math.exp(-learned.bias(depth - 1) - learned.weight * _logit(confidence)))
+            for depth, confidence in zip(depths, confidences, strict=True)
+        ]
+        return [max(chance, _MIN_SURVIVAL) for chance in token_tree.products(chances, parents)]
 
     def reliability(self, source: str) -> tuple[ReliabilityBin, ...]:
         """A source's recent trials by the chance that was foretold before their outcome was learned from.
@@ -193,6 +237,10 @@ class _Source:
         self.departures, self.departure_evidence = [0.0] * (MAX_POSITION + 1), [0.0] * (MAX_POSITION + 1)
         self.weight, self.weight_evidence = 1.0, 0.0
         self.recent: deque[tuple[float, bool]] = deque(maxlen=NUM_RECENT_TRIALS)
+
+    def bias(self, position: int) -> float:
+        """Of a position in a draft."""
+        return self.level + self.departures[min(position, MAX_POSITION)]
 
     def learn(self, position: int, logit: float, is_hit: bool, rate: LearningRate) -> None:
         """One step of three parameters from one trial."""

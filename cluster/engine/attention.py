@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from cluster.engine.attention_tiles import MAX_SHARED_ROWS, output_order, plan_tiles
+from cluster.engine.attention_tiles import MAX_SHARED_ROWS, TreeMask, output_order, plan_tiles
 from cluster.engine.kv_cache import PagedKVCache
 from cluster.engine.model_input import ModelInput
 from cluster.errors import LoadError
@@ -112,23 +112,30 @@ def register() -> None:
 
 @dataclass(slots=True, eq=False)
 class _DeviceTile:
-    """A tile on the device: rows and positions [S, R], slots [S * L], masks so far by (window, repeats)."""
+    """A tile on the device: rows and positions [S, R], slots [S * L], masks so far by (window, repeats).
+
+    With trees: whether rows see entries, [S, R, L], and the positions of the entries, [S, L].
+    """
 
     rows: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
+    tree: tuple[torch.Tensor, torch.Tensor] | None = None
     masks: dict[tuple[int | None, int], torch.Tensor] = field(default_factory=dict)
 
     def mask(self, sliding_window: int | None, repeats: int) -> torch.Tensor:
         """Boolean [S, 1, repeats * R, L]: True where a row sees a cached position."""
         found = self.masks.get((sliding_window, repeats))
         if found is None:
-            num_cached = self.slots.numel() // self.rows.shape[0]
-            cached_L = torch.arange(num_cached, device=self.slots.device)
             row_SR1 = self.positions[:, :, None]
-            seen_SRL = cached_L <= row_SR1
+            if self.tree is None:
+                num_cached = self.slots.numel() // self.rows.shape[0]
+                cached = torch.arange(num_cached, device=self.slots.device)
+                seen_SRL = cached <= row_SR1
+            else:
+                seen_SRL, cached = self.tree[0], self.tree[1][:, None]
             if sliding_window is not None:
-                seen_SRL &= cached_L > row_SR1 - sliding_window
+                seen_SRL = seen_SRL & (cached > row_SR1 - sliding_window)
             found = self.masks[(sliding_window, repeats)] = seen_SRL.repeat(1, repeats, 1)[:, None]
         return found
 
@@ -155,6 +162,7 @@ class PagedAttention:
                 rows=torch.as_tensor(tile.rows, device=device),
                 positions=torch.as_tensor(tile.positions, device=device),
                 slots=torch.as_tensor(tile.slots, device=device).reshape(-1),
+                tree=_on_device(tile.tree, device),
             )
             for tile in tiles
         ]
@@ -177,6 +185,12 @@ class PagedAttention:
         query_SKGRD = query_SRHD.unflatten(2, (num_kv_heads, -1)).permute(0, 2, 3, 1, 4)
         attended_SKGRD = _attend(query_SKGRD, key_SKLD, value_SKLD, tile, call)
         return attended_SKGRD.permute(0, 3, 1, 2, 4).reshape(num_sequences * num_rows, -1, value_SKLD.shape[-1])
+
+
+def _on_device(tree: TreeMask | None, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
+    if tree is None:
+        return None
+    return torch.as_tensor(tree.seen, device=device), torch.as_tensor(tree.positions, device=device)
 
 
 def _attend(

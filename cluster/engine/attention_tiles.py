@@ -30,11 +30,27 @@ class Tile:
         rows: the batch's rows, [S, R]; a shorter sequence repeats its last row.
         positions: their positions, [S, R].
         slots: KV slots in order of position, [S, L]; past its end a sequence repeats its first slot, never another's.
+        tree: what rows see where some of them are nodes of a draft tree; None where position alone decides.
     """
 
     rows: Int64
     positions: Int64
     slots: Int64
+    tree: "TreeMask | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeMask:
+    """What the rows of a tile see of their sequences, sliding windows aside.
+
+    Attributes:
+        positions: of the cached entries, [S, L]: those of tree nodes, which lie in the order of their slots, count the
+            nodes on their path.
+        seen: whether a row sees an entry, [S, R, L].
+    """
+
+    positions: Int64
+    seen: npt.NDArray[np.bool_]
 
 
 def plan_tiles(batch: ModelInput, block_size: int) -> list[Tile]:
@@ -49,7 +65,10 @@ def plan_tiles(batch: ModelInput, block_size: int) -> list[Tile]:
     """
     starts_B = np.flatnonzero(np.diff(batch.row_sequences, prepend=-1))
     num_rows_B = np.diff(starts_B, append=len(batch.row_sequences))
-    lengths_B = batch.positions[starts_B + num_rows_B - 1].astype(np.int64) + 1
+    if batch.row_parents is None:
+        lengths_B = batch.positions[starts_B + num_rows_B - 1].astype(np.int64) + 1
+    else:  # Nodes of trees take a slot each, whatever their positions.
+        lengths_B = batch.positions[starts_B].astype(np.int64) + num_rows_B
     groups: list[list[int]] = []
     for index in np.argsort(-lengths_B, kind="stable").tolist():
         if groups and _shares(groups[-1], index, num_rows_B, lengths_B):
@@ -75,11 +94,32 @@ def _tile(batch: ModelInput, block_size: int, starts_S: Int64, num_rows_S: Int64
     cached_SL = np.where(cached_L < lengths_S[:, None], cached_L, 0)
     tables = batch.block_tables[batch.row_sequences[starts_S]].astype(np.int64)
     blocks_SL = np.take_along_axis(tables, cached_SL // block_size, axis=1)
+    has_tree = batch.row_parents is not None and bool((batch.row_parents[rows_SR] >= 0).any())
     return Tile(
         rows=rows_SR,
         positions=batch.positions[rows_SR].astype(np.int64),
         slots=blocks_SL * block_size + cached_SL % block_size,
+        tree=_tree_mask(batch, rows_SR, cached_L) if has_tree else None,
     )
+
+
+def _tree_mask(batch: ModelInput, rows_SR: Int64, cached_L: Int64) -> TreeMask:
+    """Masks of a tile. Entry `first + r` of a sequence is that of its row r, `first` being row 0's position."""
+    assert batch.row_parents is not None, "it has trees"
+    positions_SR = batch.positions[rows_SR].astype(np.int64)
+    positions_SL = np.tile(cached_L, (len(rows_SR), 1))
+    seen_SRL = cached_L <= positions_SR[:, :, None]
+    for index, (rows_R, first) in enumerate(zip(rows_SR, positions_SR[:, 0].tolist(), strict=True)):
+        parents_R = batch.row_parents[rows_R]
+        for place in np.flatnonzero(parents_R >= 0).tolist():
+            if place and rows_R[place] == rows_R[place - 1]:  # It only fills the tile up.
+                seen_SRL[index, place] = seen_SRL[index, place - 1]
+                continue
+            parent = int(parents_R[place] - rows_R[0])
+            seen_SRL[index, place] = seen_SRL[index, parent]
+            seen_SRL[index, place, first + place] = True
+            positions_SL[index, first + place] = positions_SR[index, place]
+    return TreeMask(positions=positions_SL, seen=seen_SRL)
 
 
 def output_order(tiles: Sequence[Tile], num_rows: int) -> Int64:

@@ -4,11 +4,15 @@ from collections.abc import Sequence as Seq
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
+from cluster.engine import token_tree
 from cluster.engine.logits_processors import SamplingRow
-from cluster.engine.model_input import ModelInput
+from cluster.engine.model_input import Int32, ModelInput
 from cluster.engine.plan import ScheduledSequence
 from cluster.types import SamplingParams
+
+Ints = npt.NDArray[np.int64]
 
 
 def build_model_input(items: Seq[ScheduledSequence], block_size: int) -> ModelInput:
@@ -37,6 +41,7 @@ def build_model_input(items: Seq[ScheduledSequence], block_size: int) -> ModelIn
         np.arange(first + num - num_logit_rows(item), first + num)
         for item, first, num in zip(items, first_rows, num_rows, strict=True)
     ]
+    row_parents = _place_trees(items, first_rows.tolist(), positions)
     return ModelInput(
         token_ids=np.array(token_ids, np.int32),
         positions=positions.astype(np.int32),
@@ -44,7 +49,21 @@ def build_model_input(items: Seq[ScheduledSequence], block_size: int) -> ModelIn
         row_sequences=row_sequences,
         block_tables=tables,
         logit_rows=np.concatenate(logit_rows).astype(np.int32),
+        row_parents=row_parents,
     )
+
+
+def _place_trees(items: Seq[ScheduledSequence], first_rows: Seq[int], positions: Ints) -> Int32 | None:
+    """The parent row of each node of a tree; its position, so far that of its slot, becomes that of its depth."""
+    if not any(item.draft_parents for item in items):
+        return None
+    row_parents: Int32 = np.full(len(positions), -1, np.int32)
+    for item, first in zip(items, first_rows, strict=True):
+        if item.draft_parents:
+            root, nodes = first + item.num_tokens - 1, slice(first + item.num_tokens, first + item.num_rows)
+            row_parents[nodes] = np.array(item.draft_parents) + root + 1
+            positions[nodes] = positions[root] + token_tree.depths(len(item.draft_token_ids), item.draft_parents)
+    return row_parents
 
 
 def num_logit_rows(item: ScheduledSequence) -> int:
@@ -64,17 +83,19 @@ def sampling_rows(item: ScheduledSequence) -> list[SamplingRow]:
     """What to draw with at each of an item's sampling rows: the last committed token's, then one per draft token."""
     sequence, params = item.sequence, item.sequence.request.sampling
     output = sequence.token_ids[sequence.num_prompt_tokens :] if _needs_history(params) else []
-    drafts, grammar = item.draft_token_ids, sequence.grammar
+    grammar, parents = sequence.grammar, item.draft_parents
+    assumed = [(), *token_tree.paths(item.draft_token_ids, parents)]
     return [
         SamplingRow(
             params=params,
-            output_index=sequence.num_output_tokens + i,
+            output_index=sequence.num_output_tokens + len(path),
             prompt_token_ids=sequence.request.prompt_token_ids,
-            output_token_ids=[*output, *drafts[:i]] if output or i else output,
-            assumed_token_id=drafts[i - 1] if i else None,
-            allowed=None if grammar is None else partial(grammar.allowed, drafts[:i]),
+            output_token_ids=[*output, *path] if output or path else output,
+            assumed_token_id=path[-1] if path else None,
+            assumed_row=parents[i - 1] + 1 if parents and path else None,
+            allowed=None if grammar is None else partial(grammar.allowed, path),
         )
-        for i in range(len(drafts) + 1)
+        for i, path in enumerate(assumed)
     ]
 
 

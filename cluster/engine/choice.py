@@ -31,13 +31,23 @@ class Choice:
     entropy_bits_sum: float = 0.0
     draft_sources: dict[str, None] = field(default_factory=dict)
 
-    def count_round(self, num_drafted: int, num_accepted: int, entropy_bits: float = 0.0) -> None:
-        """Count a round that emitted tokens, of so much entropy together."""
+    def count_round(
+        self, num_drafted: int, num_accepted: int, entropy_bits: float = 0.0, *, depth: int | None = None
+    ) -> None:
+        """Count a round that emitted tokens, of so much entropy together.
+
+        Args:
+            num_drafted: draft tokens verified.
+            num_accepted: of those.
+            entropy_bits: of the tokens, summed.
+            depth: in a tree, most that could have been accepted.
+        """
         self.num_rounds += 1
         self.entropy_bits_sum += entropy_bits
         if num_drafted:
             self.num_draft_tokens += num_drafted
-            self.accepted_per_draft += [0] * (num_drafted + 1 - len(self.accepted_per_draft))
+            most = num_drafted if depth is None else depth
+            self.accepted_per_draft += [0] * (most + 1 - len(self.accepted_per_draft))
             self.accepted_per_draft[num_accepted] += 1
 
     def speculation(self) -> SpeculationStats:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from cluster.clock import Clock, MonotonicClock
 from cluster.config import EngineConfig
-from cluster.engine.acceptance import accept
-from cluster.engine.batch import build_model_input, needs_prompt_logprobs, num_logit_rows, sampling_rows
+from cluster.engine.batch import build_model_input, needs_prompt_logprobs
 from cluster.engine.block_pool import BlockPool
 from cluster.engine.budget import DraftCost
 from cluster.engine.choice import Choice
@@ -15,15 +14,19 @@ from cluster.engine.drafters.best_draft import beside_grammar
 from cluster.engine.drafters.collect import Drafting, DraftLimits
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.memory_plan import num_reserve_blocks
-from cluster.engine.model_runner import FeatureRunner, ModelRunner
+from cluster.engine.model_runner import FeatureRunner, ModelRunner, TreeRunner
 from cluster.engine.output import OutputProcessor
 from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
-from cluster.engine.sampler import NO_TOKEN, NonFiniteLogitsError, Sampler, SamplerOutput
+from cluster.engine.rule_verifier import build_sampler
+from cluster.engine.sampler import NO_TOKEN, NonFiniteLogitsError
 from cluster.engine.scheduler import Scheduler
 from cluster.engine.sequence import Sequence
 from cluster.engine.startup import EngineParts, load_parts, measure_draft_cost
 from cluster.engine.step_recorder import StepRecorder
 from cluster.engine.step_time import StepTimes
+from cluster.engine.streams import DualStreams
+from cluster.engine.token_tree import MAX_NODES
+from cluster.engine.verification import Verified, keep_paths, split_rows, verify
 from cluster.errors import ConfigError, InvalidRequestError, check_range
 from cluster.grammar.compiler import GrammarCompiler
 from cluster.grammar.matcher import GrammarMatcher
@@ -88,11 +91,12 @@ class Engine:
             num_reserve_blocks=num_reserve_blocks(kv_tax_tokens, runner.num_kv_blocks, runner.block_size),
         )
         self._resting: Drafting | None = None  # Kept during role batch.
-        self._sampler = Sampler(runner.vocab_size, eos_token_ids)
+        self._sampler, self._rules = build_sampler(config.acceptance, runner.vocab_size, eos_token_ids)
         self.grammars = GrammarCompiler(tokenizer, runner.vocab_size, eos_token_ids, config.grammar)
         self._draft_cost = draft_cost or DraftCost()
-        self.use_drafter(drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens))
         self._choices: dict[str, Choice] = {}
+        self._streams = DualStreams(config.overlap, runner=runner, clock=clock, live=self._choices)
+        self.use_drafter(drafter or build_drafter(config.drafter, max_draft_tokens=config.num_speculative_tokens))
         self._ended: list[RequestOutput] = []
 
     @classmethod
@@ -135,6 +139,7 @@ class Engine:
 
     def use_drafter(self, drafter: Drafter | None) -> None:
         """Take another source of drafts, or none; only while there is no work. The old one is not closed."""
+        self._streams.clear()
         if self._resting is None:
             self._drafting = self._new_drafting(drafter)
             self._capture()
@@ -161,6 +166,7 @@ class Engine:
             ConfigError: `max_num_seqs` is not within 1 to `max_num_batched_tokens`; nothing has changed.
         """
         check_range("max_num_seqs", max_num_seqs, 1, self.config.max_num_batched_tokens)
+        self._streams.clear()
         is_batch = role is Role.BATCH
         if is_batch and self._resting is None:
             for request_id in self._choices:
@@ -214,13 +220,15 @@ class Engine:
         recorder = StepRecorder(self._clock.now_s())
         for sequence in self._scheduler.expired(self._clock.now_s()):
             self._end(self._choices[sequence.request_id], FinishReason.DEADLINE)
-        drafts = self._drafting.propose(self._scheduler.decoding(), self._scheduler.num_prompt_rows_due)
-        plan = self._scheduler.schedule(self._clock.now_s(), drafts)
+        streams, scheduler = self._streams, self._scheduler
+        drafts = streams.begin_round(self._drafting, scheduler.decoding(), scheduler.num_prompt_rows_due)
+        plan = scheduler.schedule(self._clock.now_s(), drafts, self._drafting.trees, among=streams.half)
         recorder.count_plan(plan)
         outputs, self._ended = self._ended, []
         if plan.scheduled:
             outputs += self._run(plan, recorder)
-        recorder.draft_wait_s, recorder.num_drafter_failures = self._drafting.wait_s, self._drafting.take_failures()
+        recorder.draft_wait_s, recorder.num_drafter_failures = streams.wait_s, self._drafting.take_failures()
+        recorder.is_overlapped, recorder.hidden_draft_s = streams.half is not None, streams.hidden_s
         recorder.draft_limits = self._drafting.take_limited()
         recorder.calibration_errors = self._drafting.calibration_errors()
         self.last_step = recorder.finish(
@@ -229,7 +237,9 @@ class Engine:
             num_waiting=self._scheduler.num_waiting,
             kv_cache_usage_ratio=self._pool.usage_ratio,
         )
-        recorder.teach(self._draft_cost.model, self.last_step)
+        if streams.is_usual:
+            recorder.teach(self._draft_cost.model, self.last_step)
+        streams.end_round(self.last_step)
         return outputs
 
     def check_integrity(self) -> None:
@@ -243,6 +253,7 @@ class Engine:
 
     def close(self) -> None:
         """Release the model and the drafter; the engine cannot be used afterwards."""
+        self._streams.close()
         (self._resting or self._drafting).close()
         self._runner.close()
 
@@ -261,6 +272,7 @@ class Engine:
         limits = DraftLimits(
             num_speculative_tokens=config.num_speculative_tokens,
             vocab_size=self.vocab_size,
+            max_tree_nodes=MAX_NODES if self._rules is None and isinstance(self._runner, TreeRunner) else 0,
             static=StaticLimits(
                 max_sequences=config.max_draft_sequences,
                 max_context=config.max_draft_context,
@@ -306,45 +318,53 @@ class Engine:
     def _run(self, plan: Plan, recorder: StepRecorder) -> list[RequestOutput]:
         batch = build_model_input(plan.scheduled, self._pool.block_size)
         self._drafting.begin_round(plan.scheduled)
+        with self._streams.beside(self._drafting, self._scheduler, plan.scheduled):
+            started_s = self._clock.now_s()
+            logits_NV = self._runner.forward(batch)
+            recorder.forward_s = self._clock.now_s() - started_s
+        rows = split_rows(plan.scheduled, logits_NV)
         started_s = self._clock.now_s()
-        logits_NV = self._runner.forward(batch)
-        recorder.forward_s = self._clock.now_s() - started_s
+        verified = [
+            self._verify(item, rows_NV) if item.samples else None
+            for item, rows_NV in zip(plan.scheduled, rows, strict=True)
+        ]
+        recorder.sampling_s += self._clock.now_s() - started_s
+        paths = keep_paths(plan.scheduled, verified, self._runner)
         if self._reader is not None:
-            self._drafting.take_features(plan.scheduled, self._reader.features)
-        outputs = []
-        row = 0
-        for item in plan.scheduled:
-            num_rows = num_logit_rows(item)
-            if output := self._commit(item, logits_NV[row : row + num_rows], recorder):
-                outputs.append(output)
-            row += num_rows
-        return outputs
+            self._drafting.take_features(plan.scheduled, self._reader.features, paths)
+        outputs = [self._commit(*parts, recorder) for parts in zip(plan.scheduled, rows, verified, strict=True)]
+        return [output for output in outputs if output is not None]
+
+    def _verify(self, item: ScheduledSequence, logits_NV: "torch.Tensor") -> Verified:
+        """What the target draws for an item; nothing is committed."""
+        logits_NV = logits_NV[len(logits_NV) - len(item.draft_token_ids) - 1 :]
+        if self._rules is None:
+            return verify(self._sampler, item, logits_NV)
+        return self._rules.verify(item, logits_NV, self._drafting.probabilities_of(item))
 
     def _commit(
-        self, item: ScheduledSequence, logits_NV: "torch.Tensor", recorder: StepRecorder
+        self, item: ScheduledSequence, logits_NV: "torch.Tensor", drawn: Verified | None, recorder: StepRecorder
     ) -> RequestOutput | None:
-        """Take in the logits of one item's rows. The only place that adds tokens to a sequence."""
+        """Take in what was drawn for one item. The only place that adds tokens to a sequence."""
         choice = self._choices[item.sequence.request_id]
         if needs_prompt_logprobs(item):
             try:
-                logits_NV = self._take_prompt_logprobs(choice, item, logits_NV)
+                self._take_prompt_logprobs(choice, item, logits_NV)
             except NonFiniteLogitsError:
                 return self._finish_round(choice, item, num_computed_tokens=item.start, reason=FinishReason.ERROR)
-        if not item.samples:
+        if drawn is None:
             self._scheduler.advance(item, item.start + item.num_tokens)
             return None
-        started_s = self._clock.now_s()
-        drawn = self._sampler.sample(logits_NV, sampling_rows(item))
-        recorder.sampling_s += self._clock.now_s() - started_s
-        verdict = accept(item.draft_token_ids, drawn.token_ids)
+        verdict = drawn.verdict
         is_broken = verdict.token_ids[-1] == NO_TOKEN  # Only this choice ends; the others go on.
         num_emitted = self._append(choice, verdict.token_ids[:-1] if is_broken else verdict.token_ids)
-        num_accepted = min(verdict.num_accepted, num_emitted)
-        choice.count_round(len(item.draft_token_ids), num_accepted, sum(drawn.entropy_bits[:num_emitted]))
-        source = self._drafting.observe(item, num_accepted) if item.draft_token_ids else ""
+        entropy_bits, nodes = drawn.entropy_bits[:num_emitted], verdict.nodes[:num_emitted]
+        num_accepted = len(nodes)
+        choice.count_round(len(item.draft_token_ids), num_accepted, sum(entropy_bits), depth=item.draft_depth)
+        source = self._drafting.observe(item, nodes) if item.draft_token_ids else ""
         if source:
             choice.draft_sources[source] = None
-        recorder.count_tokens(item, drawn.entropy_bits[:num_emitted], num_accepted, source)
+        recorder.count_tokens(item, entropy_bits, nodes, source)
         return self._finish_round(
             choice,
             item,
@@ -352,7 +372,7 @@ class Engine:
             num_computed_tokens=item.start + num_accepted + (0 if is_broken else item.num_tokens),
             reason=FinishReason.ERROR if is_broken else None,
             token_ids=verdict.token_ids[:num_emitted],
-            logprobs=_logprobs(drawn, num_emitted),
+            logprobs=drawn.first_logprobs(num_emitted),
         )
 
     def _finish_round(
@@ -383,10 +403,8 @@ class Engine:
                 return count
         return len(token_ids)
 
-    def _take_prompt_logprobs(
-        self, choice: Choice, item: ScheduledSequence, logits_NV: "torch.Tensor"
-    ) -> "torch.Tensor":
-        """Collect what prompt rows say about the prompt tokens after them; returns the logits to draw from."""
+    def _take_prompt_logprobs(self, choice: Choice, item: ScheduledSequence, logits_NV: "torch.Tensor") -> None:
+        """Collect what prompt rows say about the prompt tokens after them."""
         prompt, num_top = item.sequence.request.prompt_token_ids, item.sequence.request.sampling.prompt_logprobs
         choice.prompt_logprobs = choice.prompt_logprobs or [None]
         # After a preemption rows come again; what is known already is skipped.
@@ -397,7 +415,6 @@ class Engine:
         if first < last:
             rows_NV = logits_NV[first - item.start : last - item.start]
             choice.prompt_logprobs += self._sampler.prompt_logprobs(rows_NV, prompt[first + 1 : last + 1], num_top or 0)
-        return logits_NV[item.num_tokens - 1 :] if item.samples else logits_NV[:0]
 
     def _end(self, choice: Choice, reason: FinishReason) -> None:
         choice.output.finish(reason)
@@ -407,8 +424,5 @@ class Engine:
     def _drop(self, choice: Choice) -> None:
         self._scheduler.finish(choice.sequence)
         del self._choices[choice.sequence.request_id]
+        self._streams.forget(choice.sequence.request_id)
         self._drafting.forget(choice.sequence.request_id)
-
-
-def _logprobs(drawn: SamplerOutput, num_emitted: int) -> tuple[TokenLogprobs, ...]:
-    return tuple(entry for entry in drawn.logprobs[:num_emitted] if entry is not None)

@@ -74,6 +74,13 @@ class PagedKVCache:
         """Copy keys [S, H, Dk] and values [S, H, Dv] of any slots (int64 [S], repeats allowed) out of one layer."""
         return self._keys[layer].index_select(0, slots_S), self._values[layer].index_select(0, slots_S)
 
+    def move(self, sources: Sequence[int], destinations: Sequence[int]) -> None:
+        """Copy single slots of all layers; all sources are read before anything is written."""
+        device = self._keys[0].device
+        from_S, to_S = (torch.tensor(list(slots), device=device) for slots in (sources, destinations))
+        for cache in (*self._keys, *self._values):
+            cache.index_copy_(0, to_S, cache.index_select(0, from_S))
+
     def copy_blocks(self, sources: Sequence[int], destinations: Sequence[int]) -> None:
         """Copy blocks of all layers; no block may be in both lists."""
         for cache in (*self._keys, *self._values):

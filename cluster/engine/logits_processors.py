@@ -44,6 +44,7 @@ class SamplingRow:
             for every draft position.
         assumed_token_id: the draft token that this row's logits assume at the row before it. When that row draws
             another token (or was skipped itself), the row cannot matter and is skipped. None: always drawn.
+        assumed_row: in a tree, the index of the row at which `assumed_token_id` is assumed; None for the one before.
         allowed: asked once the row is drawn for the tokens that its grammar allows, as `GrammarMatcher.allowed` gives
             them; None for no grammar.
     """
@@ -53,6 +54,7 @@ class SamplingRow:
     prompt_token_ids: Sequence[int]
     output_token_ids: Sequence[int]
     assumed_token_id: int | None = None
+    assumed_row: int | None = None
     allowed: Callable[[], Mask] | None = None
 
 

@@ -13,8 +13,10 @@ Int32 = npt.NDArray[np.int32]
 class ModelInput:
     """Rows of all sequences, one after the other. Prefill, decode and verification rows look alike.
 
-    Rows of one sequence are consecutive and ascending in position. Every row first writes its KV to its slot,
-    then attends to its sequence's positions up to and including its own.
+    Rows of one sequence are consecutive. Every row first writes its KV to its slot, then attends to its sequence's
+    positions up to and including its own. They ascend in position, but for the nodes of a draft tree: these stand
+    behind the row of the last committed token in the order of their slots, have the positions that their paths give
+    them, and attend to what is committed, to their ancestors and to themselves.
 
     Attributes:
         token_ids: int32 [T].
@@ -23,6 +25,8 @@ class ModelInput:
         row_sequences: index into block_tables, int32 [T].
         block_tables: KV block ids in order, unused entries 0, int32 [B, max_blocks].
         logit_rows: rows whose logits are returned, ascending, int32 [N].
+        row_parents: for a node of a draft tree the row before it on its path, which for the first of a path is the row
+            of the last committed token; -1 for every other row; int32 [T]. None where no row is in a tree.
     """
 
     token_ids: Int32
@@ -31,3 +35,4 @@ class ModelInput:
     row_sequences: Int32
     block_tables: Int32
     logit_rows: Int32
+    row_parents: Int32 | None = None

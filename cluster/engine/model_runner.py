@@ -67,6 +67,20 @@ class ForkingRunner(ModelRunner, Protocol):
 
 
 @runtime_checkable
+class TreeRunner(ModelRunner, Protocol):
+    """A runner that takes draft trees, `ModelInput.row_parents`."""
+
+    def move_kv(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy the KV of single slots in all layers, pair by pair in this order.
+
+        Args:
+            sources: slots.
+            destinations: as many; none is among the sources of a later pair.
+        """
+        ...
+
+
+@runtime_checkable
 class FeatureRunner(ModelRunner, Protocol):
     """A runner that can keep hidden states for drafters that live on them.
 

@@ -15,6 +15,7 @@ Legend: N rows, V vocabulary, C candidates, J tokens of one block.
 """
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,42 @@ def derive_seed(seed: int, choice: int) -> int:
     if choice == 0:
         return seed & _MASK64
     return _mix64(_mix64(seed ^ 0xD1B54A32D192ED03) + choice * _INCREMENT)
+
+
+class Stream(IntEnum):
+    """What noise is for under the rules `rejection` and `block`; each has a key space of its own.
+
+    - DRAFT: draws of a drafter that says what it draws from.
+    - ACCEPT: whether a draft token is kept.
+    - TARGET: draws of the target: recovered, bonus and plain tokens.
+    """
+
+    DRAFT = 0xA0761D6478BD642F
+    ACCEPT = 0xE7037ED1A0B428DB
+    TARGET = 0x8EBC6AF09C88C6E3
+
+
+def stream_seed(seed: int, stream: Stream, round_index: int = 0) -> int:
+    """Seed of noise that shares no bit with the noise of another stream, of another round, or of the coupled rule.
+
+    A sequence's rounds need noise of their own where several may look at one output position: what became of an
+    earlier draft says something of the noise that it was drawn, or judged, with.
+
+    Args:
+        seed: seed of the choice.
+        stream: what the noise is for.
+        round_index: output tokens before the round, which tells a sequence's rounds apart since each emits one.
+
+    Returns:
+        A seed in [0, 2^64).
+    """
+    return _mix64(_mix64(seed ^ stream) + (round_index + 1) * _INCREMENT)
+
+
+def uniform(seed: int, index: int) -> float:
+    """A number between 0 and 1, both excluded, of 52 random bits; a pure function of its arguments."""
+    key = _mix64(_mix64(seed + _INCREMENT) + (index + 1) * _INCREMENT)
+    return ((key >> 12) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, output_index: int, vocab_size: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from cluster.engine import token_tree
 from cluster.engine.sequence import Sequence, SequenceStatus
 
 
@@ -41,6 +42,8 @@ class ScheduledSequence:
         start: position of the first row; everything before it has its KV written.
         num_tokens: committed tokens to compute.
         draft_token_ids: drafts to verify, at the positions after; only where the rows sample.
+        draft_parents: where they are a tree, the index of the draft token before each, see `token_tree`; `()` for a
+            chain.
         epoch: the sequence's epoch when this was planned.
         samples: the rows reach the last committed token, so the logits of its row (and of the drafts') are drawn from.
     """
@@ -49,6 +52,7 @@ class ScheduledSequence:
     start: int
     num_tokens: int
     draft_token_ids: tuple[int, ...] = ()
+    draft_parents: tuple[int, ...] = ()
     epoch: int
     # Kept as it was when planned: committing the round's tokens must not change the answer.
     samples: bool = field(init=False)
@@ -58,13 +62,20 @@ class ScheduledSequence:
         object.__setattr__(self, "samples", self.start + self.num_tokens == self.sequence.num_tokens)
 
     @classmethod
-    def of(cls, sequence: Sequence, num_tokens: int, draft_token_ids: tuple[int, ...] = ()) -> "ScheduledSequence":
-        """The next rows of a sequence as it is now."""
+    def of(
+        cls,
+        sequence: Sequence,
+        num_tokens: int,
+        draft_token_ids: tuple[int, ...] = (),
+        draft_parents: tuple[int, ...] = (),
+    ) -> "ScheduledSequence":
+        """The next rows of a sequence as it is now; of a draft's parents, those of its first tokens are taken."""
         return cls(
             sequence=sequence,
             start=sequence.num_computed_tokens,
             num_tokens=num_tokens,
             draft_token_ids=draft_token_ids,
+            draft_parents=token_tree.first(draft_parents, len(draft_token_ids)),
             epoch=sequence.epoch,
         )
 
@@ -72,6 +83,16 @@ class ScheduledSequence:
     def num_rows(self) -> int:
         """Rows in the forward pass."""
         return self.num_tokens + len(self.draft_token_ids)
+
+    @property
+    def draft_depth(self) -> int:
+        """Most draft tokens that can be accepted."""
+        return token_tree.depth(len(self.draft_token_ids), self.draft_parents)
+
+    @property
+    def draft_line(self) -> tuple[int, ...]:
+        """The draft, or the likeliest path of a tree: for whoever guesses what comes of the round."""
+        return token_tree.main_line(self.draft_token_ids, self.draft_parents)
 
     @property
     def is_stale(self) -> bool:

@@ -125,6 +125,24 @@ def shift_and_scale(row_V: FloatArray, top: np.float32, temperature: np.float32,
 
 
 @compiled
+def probabilities(scaled_V: FloatArray, last_logit: np.float32, last_id: int, out_V: npt.NDArray[np.float64]) -> None:
+    """Write the softmax over the tokens up to (`last_logit`, `last_id`) in order of falling logit, then rising id.
+
+    The sum runs over integers as everywhere here: at most 2^22 tokens of `MASS_ONE`.
+    """
+    for v in range(scaled_V.size):
+        x = scaled_V[v]
+        is_kept = (x > last_logit) | ((x == last_logit) & (v <= last_id))
+        out_V[v] = np.float64(exponential(x)) * np.float64(is_kept)
+    mass = np.int64(0)
+    for v in range(scaled_V.size):
+        mass += np.int64(out_V[v] * MASS_ONE)
+    total = np.float64(mass) / MASS_ONE
+    for v in range(scaled_V.size):
+        out_V[v] /= total
+
+
+@compiled
 def histogram(
     scaled_V: FloatArray, floor: np.float32, mass_V: IntArray, bucket_V: npt.NDArray[np.int32], totals_2B: IntArray
 ) -> None:

@@ -36,6 +36,15 @@ def process(logits_V: FloatArray, row: SamplingRow, eos_token_ids: frozenset[int
     return _truncate(scaled_V, row)
 
 
+def probabilities(processed_V: FloatArray, *, is_greedy: bool) -> npt.NDArray[np.float64]:
+    """The distribution that `process` leaves, in double precision; all on the lowest best id of a greedy row."""
+    weights_V = np.exp(processed_V.astype(np.float64) - processed_V.max())
+    if is_greedy:
+        weights_V = (np.arange(weights_V.size) == processed_V.argmax()).astype(np.float64)
+    distribution_V: npt.NDArray[np.float64] = weights_V / weights_V.sum()
+    return distribution_V
+
+
 def masses(scaled_V: FloatArray) -> IntArray:
     """Probability of each token as an integer, `MASS_ONE` for a scaled logit of 0."""
     t_V = np.maximum(scaled_V, np.float32(-80.0))

@@ -9,38 +9,22 @@ sequence is overtaken only by those that arrive within a bounded time after it, 
 never preempted: everything that is added finishes.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from cluster.engine.block_pool import BlockPool
 from cluster.engine.plan import Plan, ScheduledSequence, SchedulerConfig
+from cluster.engine.scheduler_queue import Entry, Rank, put, rank_of, remove
 from cluster.engine.sequence import Sequence, SequenceStatus
 from cluster.engine.sequence_blocks import SequenceBlocks, is_held_back
 
 __all__ = ["Plan", "ScheduledSequence", "Scheduler", "SchedulerConfig"]
 
+_NO_TREES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
 # How many waiting sequences a round looks past because a sibling is computing their prefix; bounds the scan.
 _MAX_HELD_BACK = 16
-
-
-class _Rank(NamedTuple):
-    """Place in every order that the scheduler keeps: lower first, ties by the order of `add`."""
-
-    virtual_arrival_s: float
-    order: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
-    sequence: Sequence
-    blocks: SequenceBlocks
-    rank: _Rank
-
-
-def _rank_of(entry: _Entry) -> _Rank:
-    return entry.rank
 
 
 class Scheduler:
@@ -59,9 +43,9 @@ class Scheduler:
         self.pool = pool
         self._num_reserve_blocks = num_reserve_blocks
         pool.withhold(num_reserve_blocks)
-        self._entries: dict[str, _Entry] = {}
-        self._waiting: list[_Entry] = []
-        self._running: list[_Entry] = []
+        self._entries: dict[str, Entry] = {}
+        self._waiting: list[Entry] = []
+        self._running: list[Entry] = []
         self._num_added = 0
         # A newcomer that takes the very last blocks is the first to lose them again, with its prefill.
         self._num_spare_blocks = pool.num_blocks // 100
@@ -108,14 +92,14 @@ class Scheduler:
         assert self.can_ever_fit(max(num_tokens, sequence.num_tokens)), f"{sequence.request_id} can never fit"
         # The client of a resumed one is in the middle of its text: it goes a step before newcomers.
         head_start_s = self.config.ageing_s if request.output_token_ids else 0.0
-        entry = _Entry(
+        entry = Entry(
             sequence=sequence,
             blocks=SequenceBlocks(sequence, self.pool, enable_prefix_cache=self.config.enable_prefix_cache),
-            rank=_Rank(request.priority * self.config.ageing_s + request.arrival_s - head_start_s, self._num_added),
+            rank=Rank(request.priority * self.config.ageing_s + request.arrival_s - head_start_s, self._num_added),
         )
         self._num_added += 1
         self._entries[sequence.request_id] = entry
-        insort(self._waiting, entry, key=_rank_of)
+        put(self._waiting, entry)
 
     def finish(self, sequence: Sequence) -> None:
         """Drop a sequence, waiting or running, and free its blocks at once; does nothing when it is finished already.
@@ -126,7 +110,7 @@ class Scheduler:
             return
         entry = self._entries.pop(sequence.request_id)
         assert entry.sequence is sequence
-        _remove(self._running if sequence.status is SequenceStatus.RUNNING else self._waiting, entry)
+        remove(self._running if sequence.status is SequenceStatus.RUNNING else self._waiting, entry)
         entry.blocks.release()
         sequence.status = SequenceStatus.FINISHED
 
@@ -147,26 +131,37 @@ class Scheduler:
             num_rows += self._waiting[0].sequence.num_uncomputed_tokens
         return min(num_rows, self.config.prefill_chunk_tokens, self.config.max_num_batched_tokens)
 
-    def schedule(self, now_s: float, drafts: Mapping[str, tuple[int, ...]]) -> Plan:
+    def schedule(
+        self,
+        now_s: float,
+        drafts: Mapping[str, tuple[int, ...]],
+        trees: Mapping[str, tuple[int, ...]] = _NO_TREES,
+        among: Container[str] | None = None,
+    ) -> Plan:
         """Plan a round and take the blocks that it writes to.
 
         Args:
             now_s: clock time, for `Sequence.first_scheduled_s`.
             drafts: draft token ids by request id, for sequences of `decoding()`; others are ignored, none is kept.
+            trees: the parents of those drafts that are trees.
+            among: request ids of those that may decode in this round, None for all; prompts go on in every round.
 
         Returns:
             The plan; empty only when nothing is unfinished.
         """
-        preempted = self._reserve_decode_rows()
-        decodes = [entry for entry in self._running if entry.sequence.is_decoding]
+        preempted = self._reserve_decode_rows(among)
+        due = [entry for entry in self._running if entry.sequence.is_decoding]
+        decodes = [entry for entry in due if among is None or entry.sequence.request_id in among]
         num_rows = self.config.max_num_batched_tokens - len(decodes)
-        cut = self._cut_drafts(decodes, drafts, num_rows)
+        cut = self._cut_drafts(decodes, drafts, num_rows, are_prompts_due=self._are_prompts_due(len(due)))
         num_rows -= sum(map(len, cut))
-        chunks = self._continue_prefills(num_rows, num_decodes=len(decodes))
+        chunks = self._continue_prefills(num_rows, num_decodes=len(due))
         if not preempted:  # Blocks that were taken from somebody are for those that still run.
             self._admit(chunks, num_rows - sum(chunks.values()), now_s)
         scheduled = [
-            ScheduledSequence.of(entry.sequence, 1, entry.blocks.fit_lookahead(draft))
+            ScheduledSequence.of(
+                entry.sequence, 1, entry.blocks.fit_lookahead(draft), trees.get(entry.sequence.request_id, ())
+            )
             for entry, draft in zip(decodes, cut, strict=True)
         ]
         num_offered = sum(len(drafts.get(entry.sequence.request_id, ())) for entry in decodes) if drafts else 0
@@ -192,9 +187,11 @@ class Scheduler:
         sequence.num_computed_tokens = num_computed_tokens
         self._entries[sequence.request_id].blocks.commit()
 
-    def _reserve_decode_rows(self) -> list[Sequence]:
+    def _reserve_decode_rows(self, among: Container[str] | None) -> list[Sequence]:
         preempted: list[Sequence] = []
         for entry in tuple(self._running):
+            if among is not None and entry.sequence.request_id not in among:
+                continue
             # Victims of better-ranked ones wait by now, hence are not decoding.
             while entry.sequence.is_decoding and not entry.blocks.grow(entry.sequence.num_tokens):
                 preempted.append(self._preempt_worst())
@@ -208,17 +205,21 @@ class Scheduler:
         sequence.num_computed_tokens = 0
         sequence.epoch += 1
         sequence.num_preemptions += 1
-        insort(self._waiting, entry, key=_rank_of)
+        put(self._waiting, entry)
         return sequence
 
+    def _are_prompts_due(self, num_decoding: int) -> bool:
+        waits_for_rows = bool(self._waiting) and len(self._running) < self.config.max_num_seqs
+        return num_decoding < len(self._running) or waits_for_rows
+
     def _cut_drafts(
-        self, decodes: list[_Entry], drafts: Mapping[str, tuple[int, ...]], num_rows: int
+        self, decodes: list[Entry], drafts: Mapping[str, tuple[int, ...]], num_rows: int, *, are_prompts_due: bool
     ) -> list[tuple[int, ...]]:
         """Cut each draft to the model's length and to the rows left, best rank first."""
         if not drafts:
             return [()] * len(decodes)
-        if len(decodes) < len(self._running) or (self._waiting and len(self._running) < self.config.max_num_seqs):
-            num_rows //= 2  # Prompts are due as well, and drafts must not take all rows round after round.
+        if are_prompts_due:
+            num_rows //= 2  # Drafts must not take all rows round after round.
         cut = []
         for index, entry in enumerate(decodes):
             # The token drawn after the last draft needs a place too.
@@ -230,9 +231,9 @@ class Scheduler:
             cut.append(draft)
         return cut
 
-    def _continue_prefills(self, num_rows: int, *, num_decodes: int) -> dict[_Entry, int]:
+    def _continue_prefills(self, num_rows: int, *, num_decodes: int) -> dict[Entry, int]:
         """Rows of the next chunk of each running prefill; its blocks were taken at admission."""
-        chunks: dict[_Entry, int] = {}
+        chunks: dict[Entry, int] = {}
         if num_decodes == len(self._running):
             return chunks
         for entry in self._running:
@@ -241,7 +242,7 @@ class Scheduler:
                 num_rows -= chunks[entry]
         return chunks
 
-    def _admit(self, chunks: dict[_Entry, int], num_rows: int, now_s: float) -> None:
+    def _admit(self, chunks: dict[Entry, int], num_rows: int, now_s: float) -> None:
         """Move waiting sequences to running while rows, seats and blocks last; adds their chunks to `chunks`.
 
         The best-ranked one that does not fit stops the rest, or a long prompt would starve.
@@ -262,16 +263,16 @@ class Scheduler:
             chunks[entry] = self._chunk(entry, num_rows)
             num_rows -= chunks[entry]
 
-    def _start(self, entry: _Entry, now_s: float) -> None:
+    def _start(self, entry: Entry, now_s: float) -> None:
         sequence = entry.sequence
-        _remove(self._waiting, entry)
-        insort(self._running, entry, key=_rank_of)
+        remove(self._waiting, entry)
+        put(self._running, entry)
         sequence.status = SequenceStatus.RUNNING
         if sequence.first_scheduled_s is None:
             sequence.first_scheduled_s = now_s
             sequence.num_cached_tokens = min(sequence.num_computed_tokens, sequence.num_prompt_tokens)
 
-    def _chunk(self, entry: _Entry, num_rows: int) -> int:
+    def _chunk(self, entry: Entry, num_rows: int) -> int:
         return min(entry.sequence.num_uncomputed_tokens, self.config.prefill_chunk_tokens, num_rows)
 
     def check_integrity(self) -> None:
@@ -283,15 +284,9 @@ class Scheduler:
         self.pool.check_integrity()
         for queue, status in ((self._waiting, SequenceStatus.WAITING), (self._running, SequenceStatus.RUNNING)):
             assert all(entry.sequence.status is status for entry in queue), f"wrong status among {status}"
-            assert queue == sorted(queue, key=_rank_of), f"{status} is out of order"
+            assert queue == sorted(queue, key=rank_of), f"{status} is out of order"
         assert set(self._waiting + self._running) == set(self._entries.values()), "a sequence is lost"
         assert not any(entry.sequence.block_table for entry in self._waiting), "a waiting sequence holds blocks"
         self.pool.check_holders(entry.sequence.block_table for entry in self._running)
         for sequence in (entry.sequence for entry in self._running):
             assert sequence.num_computed_tokens <= len(sequence.block_table) * self.pool.block_size
-
-
-def _remove(queue: list[_Entry], entry: _Entry) -> None:
-    index = bisect_left(queue, entry.rank, key=_rank_of)
-    assert queue[index] is entry
-    del queue[index]

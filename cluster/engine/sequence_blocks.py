@@ -88,7 +88,7 @@ class SequenceBlocks:
         return True
 
     def fit_lookahead(self, draft: tuple[int, ...]) -> tuple[int, ...]:
-        """Reserve slots for a draft and cut it to what free blocks hold."""
+        """Reserve slots for a draft, one for each node of a tree, and cut it to what free blocks hold."""
         num_tokens = self.sequence.num_tokens
         if not draft or self.grow(num_tokens + len(draft)):
             return draft

@@ -64,7 +64,12 @@ def target_source(config: EngineConfig) -> ModelSource:
 
 
 def load_parts(
-    config: EngineConfig, draft: DraftMemory | None = None, *, max_plain_seqs: int = 0, heads_bytes: int = 0
+    config: EngineConfig,
+    draft: DraftMemory | None = None,
+    *,
+    max_plain_seqs: int = 0,
+    heads_bytes: int = 0,
+    tree_nodes: int = 0,
 ) -> EngineParts:
     """Load the model that `config` names.
 
@@ -73,6 +78,7 @@ def load_parts(
         draft: memory of a draft model that this process will hold as well.
         max_plain_seqs: most sequences in a round without drafts, where that is more.
         heads_bytes: memory of draft heads that it will hold as well.
+        tree_nodes: most tokens of a draft that is a tree.
 
     Raises:
         ConfigError: a setting does not fit the model or the machine.
@@ -82,7 +88,7 @@ def load_parts(
     model_config = load_config(source)
     tokenizer = load_tokenizer(source)
     return EngineParts(
-        runner=_build_runner(config, source, model_config, (draft, heads_bytes), max_plain_seqs),
+        runner=_build_runner(config, source, model_config, (draft, heads_bytes), (max_plain_seqs, tree_nodes)),
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(source, model_config, tokenizer),
         model_id=source.model_id,
@@ -169,11 +175,11 @@ def _build_runner(
     source: ModelSource,
     model_config: PretrainedConfig,
     draft: tuple[DraftMemory | None, int],
-    max_plain_seqs: int,
+    widest: tuple[int, int],
 ) -> ModelRunner:
     reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
     if reason is None:
-        return _build_native(config, source, model_config, draft, max_plain_seqs)
+        return _build_native(config, source, model_config, draft, widest)
     _logger.info("running %s in transformers' own code: %s", source.model_id, reason)
     return _build_general(config, source)
 
@@ -183,7 +189,7 @@ def _build_native(
     source: ModelSource,
     model_config: PretrainedConfig,
     draft: tuple[DraftMemory | None, int],
-    max_plain_seqs: int,
+    widest: tuple[int, int],
 ) -> NativeRunner:
     """The CPU kernels. Weights that were published in bf16 are stored so under either dtype: widening them is exact."""
     torch.set_num_threads(1)  # The kernels bring their own threads; two pools would fight for the cores.
@@ -193,7 +199,7 @@ def _build_native(
     num_kv_blocks = config.kv_cache_tokens // config.block_size
     shape = read_shape(model_config)
     draft_memory, heads_bytes = draft
-    plan = _plan_memory(config, shape, weight_dtype, kv_dtype, max_plain_seqs)
+    plan = _plan_memory(config, shape, weight_dtype, kv_dtype, widest)
     plan = replace(plan, draft=draft_memory, heads_bytes=heads_bytes)
     _logger.info("memory plan\n%s", plan.table())
     plan.check()
@@ -249,11 +255,19 @@ def _default_dtype(device: str) -> torch.dtype:
 
 
 def _plan_memory(
-    config: EngineConfig, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype, max_plain_seqs: int = 0
+    config: EngineConfig,
+    shape: Shape,
+    weight_dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    widest: tuple[int, int] = (0, 0),
 ) -> MemoryPlan:
-    """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major."""
+    """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major.
+
+    `widest`: most sequences in a round without drafts, most tokens of a draft that is a tree, where these are more.
+    """
+    max_plain_seqs, tree_nodes = widest
     row_elements = 2 * shape.hidden + shape.qkv_columns + shape.num_heads * shape.head_dim + shape.intermediate
-    lookahead_tokens = config.max_num_seqs * config.num_speculative_tokens
+    lookahead_tokens = config.max_num_seqs * max(config.num_speculative_tokens, tree_nodes)
     # Right after a change of role as many as before still run, and as many as may have drafts do.
     max_logit_rows = max(config.max_num_seqs, max_plain_seqs) + lookahead_tokens
     return MemoryPlan(

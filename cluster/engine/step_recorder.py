@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cluster.engine.plan import Plan, ScheduledSequence
 from cluster.engine.step_time import StepTimeModel
+from cluster.engine.token_tree import num_tried
 from cluster.types import DomainWork, SourceStats, StepStats
 
 
@@ -40,6 +41,8 @@ class StepRecorder:
         forward_s: time in the target's forward pass.
         sampling_s: time in which the target's tokens were drawn.
         draft_wait_s: time in which the round waited for drafts.
+        is_overlapped: drafts for the other half of the batch were made beside the pass.
+        hidden_draft_s: time in which both went on.
         num_drafter_failures: errors of drafters.
         draft_limits: sequences that could have drafted and did not, by reason.
         calibration_errors: of the sources of drafts, where they were computed in this round.
@@ -47,6 +50,7 @@ class StepRecorder:
 
     def __init__(self, started_s: float) -> None:
         self.forward_s = self.sampling_s = self.draft_wait_s = 0.0
+        self.is_overlapped, self.hidden_draft_s = False, 0.0
         self.num_drafter_failures = 0
         self.draft_limits: Mapping[str, int] = {}
         self.calibration_errors: Mapping[str, float] = {}
@@ -72,15 +76,23 @@ class StepRecorder:
             if is_first_chunk and sequence.num_output_tokens == 0:
                 self._num_cached_tokens += sequence.num_cached_tokens
 
-    def count_tokens(self, item: ScheduledSequence, entropy_bits: Seq[float], num_accepted: int, source: str) -> None:
-        """Count the committed tokens of one planned sequence, and its draft by who made it."""
-        num_drafted, work = len(item.draft_token_ids), self._domains[item.sequence.request.domain]
+    def count_tokens(self, item: ScheduledSequence, entropy_bits: Seq[float], nodes: Seq[int], source: str) -> None:
+        """Count the committed tokens of one planned sequence, and its draft by who made it.
+
+        Args:
+            item: what was planned.
+            entropy_bits: of the committed tokens.
+            nodes: indices of the accepted tokens in the draft.
+            source: who made it.
+        """
+        num_drafted, num_accepted = len(item.draft_token_ids), len(nodes)
+        work = self._domains[item.sequence.request.domain]
         work.num_output_tokens += len(entropy_bits)
         self._entropy_bits += entropy_bits
         if num_drafted:
             work.num_draft_tokens += num_drafted
             work.num_accepted_tokens += num_accepted
-            self._num_tried_tokens += min(num_accepted + 1, num_drafted)
+            self._num_tried_tokens += num_tried(num_drafted, item.draft_parents, nodes)
             known = self._sources.get(source, SourceStats(source=source))
             self._sources[source] = SourceStats(
                 source=source,
@@ -88,7 +100,7 @@ class StepRecorder:
                 num_draft_tokens=known.num_draft_tokens + num_drafted,
                 num_accepted_tokens=known.num_accepted_tokens + num_accepted,
             )
-            self._accepted_per_position += [0] * (num_drafted - len(self._accepted_per_position))
+            self._accepted_per_position += [0] * (item.draft_depth - len(self._accepted_per_position))
             for position in range(num_accepted):
                 self._accepted_per_position[position] += 1
 
@@ -111,6 +123,8 @@ class StepRecorder:
             draft_sources=tuple(self._sources.values()),
             domains=tuple(work.freeze(domain) for domain, work in self._domains.items()),
             draft_wait_s=self.draft_wait_s,
+            is_overlapped=self.is_overlapped,
+            hidden_draft_s=self.hidden_draft_s,
             num_drafter_failures=self.num_drafter_failures,
             draft_limits=self.draft_limits,
             calibration_errors=self.calibration_errors,

@@ -146,6 +146,10 @@ class TransformersRunner:
         """Copy whole KV blocks of all layers; no block may be in both lists."""
         self._cache.copy_blocks(sources, destinations)
 
+    def move_kv(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy the KV of single slots in all layers; see `TreeRunner`."""
+        self._cache.move(sources, destinations)
+
     def close(self) -> None:
         """Release weights and KV cache."""
         del self._model, self._cache, self._hooks

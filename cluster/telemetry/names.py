@@ -111,6 +111,12 @@ CALIBRATION_ERROR = _gauge(
     "source",
 )
 DRAFT_WAIT_SECONDS = _counter("outrider_draft_wait_seconds_total", "Time in which rounds waited for drafts.")
+OVERLAP_ACTIVE = _gauge(
+    "outrider_overlap_active", "1 while drafts for half of the batch are made as the other half is verified, else 0."
+)
+HIDDEN_DRAFT_SECONDS = _counter(
+    "outrider_hidden_draft_seconds_total", "Time in which drafts were made and others verified at once."
+)
 DRAFT_LOOKUPS = _counter(
     "outrider_draft_lookups_total",
     "Sequences that looked for a drafter actor's draft: hit, late, stale, miss or none.",
@@ -199,6 +205,7 @@ ENGINE_METRICS = (
     TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, REQUEST_SUCCESS, NUM_RUNNING, NUM_WAITING, KV_CACHE_USAGE, PROMPT_TOKENS,
     GENERATION_TOKENS, PREFIX_CACHE_QUERIES, PREFIX_CACHE_HITS, NUM_PREEMPTIONS, STEP_SECONDS, FORWARD_SECONDS,
     FORWARD_ROWS, WASTED_DRAFT_TOKENS, SOURCE_DRAFTS, SOURCE_DRAFT_TOKENS, SOURCE_ACCEPTED_TOKENS, DRAFT_WAIT_SECONDS,
+    OVERLAP_ACTIVE, HIDDEN_DRAFT_SECONDS,
     DRAFT_LOOKUPS, DRAFT_FALLBACKS, DRAFTER_TRANSITIONS, DRAFTER_CONNECTED, DRAFTER_QUARANTINED, CHANNEL_MESSAGES,
     CHANNEL_BYTES, CHANNEL_DROPPED, CHANNEL_MALFORMED, LAYOUT, LAYOUT_TOKENS_PER_S, ENTROPY_BITS, QUEUED_REQUESTS,
     QUEUED_TOKENS, ADMISSION_REJECTIONS, ROLE, ROLE_FLIPS, ROLE_FLIP_SECONDS, KV_TAX_TOKENS,

@@ -140,6 +140,8 @@ class EngineRecorder:
                 metrics.add(names.SOURCE_DRAFT_TOKENS, source.num_draft_tokens, source.source)
                 metrics.add(names.SOURCE_ACCEPTED_TOKENS, source.num_accepted_tokens, source.source)
         metrics.add(names.DRAFT_WAIT_SECONDS, stats.draft_wait_s)
+        metrics.set(names.OVERLAP_ACTIVE, stats.is_overlapped)
+        metrics.add(names.HIDDEN_DRAFT_SECONDS, stats.hidden_draft_s)
         for reason, count in stats.draft_limits.items():
             metrics.add(names.DRAFT_LIMITS, count, reason)
         for name, calibration_error in stats.calibration_errors.items():

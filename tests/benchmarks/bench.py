@@ -40,6 +40,7 @@ BENCHMARKS = (
     "entropy_study",
     "telemetry_cost",
     "structured_output",
+    "dual_streams",
     "drafters",
 )
 """Modules of this package with `measure(*, quick: bool) -> Answer`."""

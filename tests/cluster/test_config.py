@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster.config import DraftConfig
+from cluster.config import Acceptance, DraftConfig, EngineConfig
 from cluster.errors import ConfigError
 
 
@@ -65,3 +65,11 @@ def test_each_limit_of_the_draft_model_is_refused_with_field_value_and_range(
 )
 def test_the_ends_of_the_ranges_are_allowed(values: dict[str, Any]) -> None:
     DraftConfig(**values)
+
+
+def test_the_acceptance_rule_is_one_of_three_and_coupled_unless_said() -> None:
+    assert EngineConfig().acceptance == "coupled"
+    rules: tuple[Acceptance, ...] = ("coupled", "rejection", "block")
+    assert tuple(EngineConfig(acceptance=rule).acceptance for rule in rules) == rules
+    with pytest.raises(ConfigError, match=r"acceptance.*one of coupled, rejection, block"):
+        EngineConfig(acceptance="sometimes")  # type: ignore[arg-type]

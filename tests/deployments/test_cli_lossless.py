@@ -106,6 +106,16 @@ def test_a_wrong_argument_is_named(prompts: Path, capsys: pytest.CaptureFixture[
         cli.main(["verify-lossless", "--max-tokens", "0"])
 
 
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_rules_under_which_tokens_depend_on_drafts_are_refused_with_the_reason(
+    rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify-lossless", "--acceptance", rule]) == 2
+    message = capsys.readouterr().err
+    assert rule in message
+    assert "nothing to compare" in message
+
+
 def test_without_a_draft_model_a_line_says_what_is_left_out(
     monkeypatch: pytest.MonkeyPatch, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,4 +175,4 @@ def test_one_source_of_drafts_can_be_checked_alone(
     assert list(report["scenarios"]) == ["grammar K=8, batch"]
     assert report["num_identical"] == report["num_compared"] == 10
     assert verify(monkeypatch, prompts, "--drafter", "draft_model") == 2
-    assert "one of all, ngram, grammar, replay" in capsys.readouterr().err
+    assert "one of all, ngram, grammar, replay, trees" in capsys.readouterr().err

@@ -12,6 +12,8 @@ import pytest
 from cluster.config import DraftConfig, EngineConfig
 from cluster.engine.engine import Engine
 from cluster.engine.memory_plan import DraftMemory, MemoryPlan
+from cluster.engine.plan import ScheduledSequence
+from cluster.engine.rule_verifier import RuleVerifier
 from cluster.engine.startup import available_threads
 from cluster.errors import LoadError
 from cluster.types import Request, Role, SamplingParams, SpeculationParams, StepStats
@@ -94,6 +96,27 @@ def test_heads_draft_beside_whatever_drafts_and_off_turns_them_off_too(
     plain.engine.close()
 
 
+@pytest.mark.parametrize(("name", "kind"), [("draft_model", "local"), ("eagle3", "ngram")])
+def test_under_a_rule_that_needs_it_drafters_here_say_what_they_draw_from(
+    config: VerifierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: DrafterMode
+) -> None:
+    seen: list[object] = []
+    verify = RuleVerifier.verify
+
+    def spy(self: RuleVerifier, item: ScheduledSequence, logits_NV: object, probabilities: object) -> object:
+        seen.extend([probabilities] if item.draft_token_ids else [])
+        return verify(self, item, logits_NV, probabilities)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RuleVerifier, "verify", spy)
+    heads = (str(save_specforge(tmp_path / "head")),) if name == "eagle3" else ()
+    engine = replace(config.engine, drafter="off", draft_budget="fixed", acceptance="block")
+    built = build(config, drafter=kind, draft=replace(config.draft, heads=heads), engine=engine)
+    generate(built.engine, 0.8, drafter=name)
+    assert len(seen) > 5
+    assert None not in seen
+    built.engine.close()
+
+
 def test_a_measured_budget_knows_what_a_heads_steps_cost(config: VerifierConfig, tmp_path: Path) -> None:
     draft = replace(config.draft, heads=(str(save_specforge(tmp_path / "head")),))
     built = build(config, drafter="ngram", draft=draft)
@@ -109,6 +132,7 @@ def test_actors_are_reached_through_a_client_that_waits_for_nobody(config: Verif
     assert built.client is not None
     generate(built.engine, 0.0)
     assert built.client.stats().fallbacks["disconnected"] > 0
+    assert built.engine.config.overlap == "off", "its drafts are ahead of the verdict already"
     built.engine.close()
 
 
@@ -198,7 +222,7 @@ def test_d3_a_local_draft_model_is_part_of_the_memory_plan(
 def test_heads_are_part_of_the_memory_plan(
     config: VerifierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load_parts(_: EngineConfig, __: object, *, max_plain_seqs: int, heads_bytes: int) -> None:
+    def load_parts(_: EngineConfig, __: object, *, heads_bytes: int = 0, **_others: object) -> None:
         planned.append(heads_bytes)
         raise InterruptedError
 

@@ -20,13 +20,16 @@ from tests.tiny import EOS_TOKEN_ID
 PROMPTS = [Prompt(name=f"p{i}", text=f"{i} guesses of a head, {'in a row ' * i}") for i in range(4)]
 
 
-def test_a_head_is_a_source_of_drafts_and_changes_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "head eagle3, batch"
+@pytest.mark.parametrize("source", ["head eagle3", "head eagle3 tree"])
+def test_a_head_is_a_source_of_drafts_and_changes_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    name = f"{source}, batch"
     monkeypatch.setattr(check, "scenarios", lambda **kinds: [s for s in scenarios(**kinds) if s.name == name])
     parts, engine = parts_of(tmp_path / "target"), EngineConfig(num_threads=1)
     draft = DraftConfig(heads=(str(save_specforge(tmp_path / "head")),), kv_cache_tokens=4096)
     with draft_sources(parts, engine, draft) as sources:
-        assert set(sources) == {"head eagle3"}
+        assert set(sources) == {"head eagle3", "head eagle3 tree"}
         found = LosslessCheck(parts, engine, PROMPTS, max_tokens=12, sources=sources).run(lambda _: None, lambda: None)
     assert found.num_compared == found.num_identical > 10
     assert found.scenarios[name].num_draft_tokens > 100

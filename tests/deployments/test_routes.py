@@ -171,6 +171,7 @@ async def test_the_model_card_tells_numerics_dtype_and_length(serve: Serve) -> N
         assert (await server.http.get("/v1/models/other")).status_code == 404
     assert (card["id"], card["root"]) == ("mine", "fake/bytes")
     assert (card["max_model_len"], card["numerics"], card["dtype"]) == (512, "invariant", "float32")
+    assert card["acceptance"] == "coupled"
 
 
 async def test_another_model_is_404_with_its_code(serve: Serve) -> None:

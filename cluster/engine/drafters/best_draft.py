@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
-from cluster.engine.drafters.base import Draft, Drafter, Features, Wanted
+from cluster.engine import token_tree
+from cluster.engine.drafters.base import ComputingDrafter, Draft, Drafter, Features, Wanted
 from cluster.engine.drafters.grammar import GrammarDrafter
 from cluster.engine.drafters.guard import GuardedDrafter
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
+from cluster.grammar.matcher import GrammarMatcher
 
 Promise = Callable[[Wanted], float]
 """What a drafter's draft of a sequence is likely to bring, in tokens."""
@@ -40,6 +42,11 @@ class BestDraft:
         self.feature_layers = tuple(sorted(set(layers)))
 
     @property
+    def computes(self) -> bool:
+        """True where any of them runs a model of its own in this process."""
+        return any(isinstance(drafter, ComputingDrafter) for drafter, _ in self.drafters)
+
+    @property
     def num_failures(self) -> Counter[str]:
         """Errors so far of all, by method."""
         total: Counter[str] = Counter()
@@ -48,17 +55,26 @@ class BestDraft:
         return total
 
     def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
-        """The best draft of each sequence that has one."""
+        """The best draft of each sequence that has one.
+
+        A draft that says what it was drawn from is worth what was promised before: which draft a sequence gets must not
+        depend on the tokens of one that it does not get.
+        """
         best: dict[str, Draft] = {}
+        hopes: dict[str, float] = {}
         for drafter, promise in self._drafters:
-            asked = [want for want in wanted if _is_open_to(want, drafter.name) and _may_improve(want, best, promise)]
+            asked = _asked([want for want in wanted if _is_open_to(want, drafter.name)], promise, hopes)
             if not asked:
                 continue
-            offered = drafter.propose(asked)
-            for want in asked:
-                draft = offered.get(want.sequence.request_id)
-                if draft is not None:
-                    _keep_better(best, want.sequence, draft)
+            offered = drafter.propose([want for want, _ in asked])
+            for want, promised in asked:
+                request_id = want.sequence.request_id
+                draft = _valid_part(offered.get(request_id), want.sequence.grammar)
+                if draft is None:
+                    continue
+                hope = draft.expected_tokens if draft.probabilities is None else promised
+                if request_id not in best or hope > hopes[request_id]:
+                    best[request_id], hopes[request_id] = draft, hope
         return best
 
     def begin_round(self, items: Seq[ScheduledSequence]) -> None:
@@ -66,10 +82,10 @@ class BestDraft:
         for drafter, _ in self._drafters:
             drafter.begin_round(items)
 
-    def take_features(self, items: Seq[ScheduledSequence], features: Features) -> None:
+    def take_features(self, items: Seq[ScheduledSequence], features: Features, accepted: Seq[tuple[int, ...]]) -> None:
         """Tell those that read any."""
         for drafter, _ in self._drafters:
-            drafter.take_features(items, features)
+            drafter.take_features(items, features, accepted)
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Tell all: each knows by the source whether the draft was its own."""
@@ -99,16 +115,35 @@ def _is_open_to(want: Wanted, name: str) -> bool:
     return want.sequence.request.speculation.drafter in (None, name)
 
 
-def _may_improve(want: Wanted, best: Mapping[str, Draft], promise: Promise | None) -> bool:
-    known = best.get(want.sequence.request_id)
-    return known is None or promise is None or promise(want) > known.expected_tokens
+def _asked(wanted: Seq[Wanted], promise: Promise | None, hopes: Mapping[str, float]) -> list[tuple[Wanted, float]]:
+    """The sequences that a drafter may improve on, and what it promises them; the most without a promise."""
+    if promise is None:
+        return [(want, float(want.max_tokens)) for want in wanted]
+    promised = ((want, promise(want)) for want in wanted)
+    return [(want, hope) for want, hope in promised if hope > hopes.get(want.sequence.request_id, -1.0)]
 
 
-def _keep_better(best: dict[str, Draft], sequence: Sequence, draft: Draft) -> None:
-    if sequence.grammar is not None:
-        draft = draft.first(sequence.grammar.valid_prefix(draft.token_ids))
-    if not draft.token_ids:
-        return
-    known = best.get(sequence.request_id)
-    if known is None or draft.expected_tokens > known.expected_tokens:
-        best[sequence.request_id] = draft
+def _valid_part(draft: Draft | None, grammar: GrammarMatcher | None) -> Draft | None:
+    """A draft without what the grammar refuses, and what follows that; None for nothing.
+
+    One that says what it was drawn from keeps the first refused token, which the target refuses as well: whether a
+    drawn token is there must not depend on what it is.
+    """
+    if draft is not None and grammar is not None:
+        if draft.probabilities is None:
+            draft = _allowed_part(draft, grammar)
+        else:
+            draft = draft.first(grammar.valid_prefix(draft.token_ids) + 1)
+    return draft if draft is not None and draft.token_ids else None
+
+
+def _allowed_part(draft: Draft, grammar: GrammarMatcher) -> Draft:
+    if not draft.parents:
+        return draft.first(grammar.valid_prefix(draft.token_ids))
+    paths = token_tree.paths(draft.token_ids, draft.parents)
+    valid: set[tuple[int, ...]] = {()}
+    # In this order nodes that share a path come one after the other: the parser goes back and forth the least.
+    for path in sorted(paths):
+        if path[:-1] in valid and grammar.valid_prefix(path) == len(path):
+            valid.add(path)
+    return draft.select([node for node, path in enumerate(paths) if path in valid])

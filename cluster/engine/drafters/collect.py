@@ -4,27 +4,24 @@ Free of torch.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from cluster.clock import Clock
+from cluster.engine import token_tree
 from cluster.engine.acceptance_model import AcceptanceModel
 from cluster.engine.budget import Floats, RoundLoad, padded
 from cluster.engine.draft_budget import DraftBudget, DraftLimit, StaticLimits
+from cluster.engine.draft_probabilities import DraftProbabilities
+from cluster.engine.drafters.acceptance_floor import AcceptanceFloor
 from cluster.engine.drafters.base import Draft, Drafter, Features, Wanted
 from cluster.engine.drafters.best_draft import BestDraft
-from cluster.engine.drafters.grammar import MAX_FORCED_TOKENS
+from cluster.engine.drafters.valid_draft import valid_draft
+from cluster.engine.drafters.wanted import DRAFTER_OFF, max_draft_tokens, want_of
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
-from cluster.types import SpeculationMode
-
-DRAFTER_OFF = "off"
-"""Name by which a request asks for no drafter."""
-
-
-ACCEPTANCE_DECAY = 0.95
-"""Weight that a sequence's older drafts keep at each new one, for `min_acceptance_rate`."""
 
 _MANY_DRAFTS = 12
 """From here on numpy is quicker than Python's own arithmetic."""
@@ -35,9 +32,6 @@ REST_AFTER_ROUNDS, REST_INTERVAL, REST_FROM_SEQUENCES = 8, 4, 16
 _CALIBRATION_INTERVAL = 512
 """Verdicts between two looks at the calibration error, which takes most of a millisecond."""
 
-PROBE_INTERVAL = 16
-"""A sequence under `min_acceptance_rate` is tried again each time it could have drafted this often."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftLimits:
@@ -46,25 +40,14 @@ class DraftLimits:
     Attributes:
         num_speculative_tokens: most draft tokens of one sequence in a round.
         vocab_size: ids of the target are below this.
+        max_tree_nodes: most nodes of a tree; 0 where the target takes none.
         static: limits that an operator may have set.
     """
 
     num_speculative_tokens: int
     vocab_size: int
+    max_tree_nodes: int = token_tree.MAX_NODES
     static: StaticLimits = field(default_factory=StaticLimits)
-
-
-@dataclass(slots=True)
-class _Acceptance:
-    """Discounted counts of one sequence's drafts; starts as if all had been accepted."""
-
-    num_accepted: float = 4.0
-    num_drafted: float = 4.0
-    num_skipped: int = 0
-
-    def add(self, num_drafted: int, num_accepted: int) -> None:
-        self.num_accepted = self.num_accepted * ACCEPTANCE_DECAY + num_accepted
-        self.num_drafted = self.num_drafted * ACCEPTANCE_DECAY + num_drafted
 
 
 class Drafting:
@@ -85,13 +68,15 @@ class Drafting:
     def __init__(
         self, drafter: Drafter | None, limits: DraftLimits, clock: Clock, budget: DraftBudget | None = None
     ) -> None:
-        self._drafter: BestDraft | None = None
+        self._own: BestDraft | None = None
         if drafter is not None:
-            self._drafter = drafter if isinstance(drafter, BestDraft) else BestDraft((drafter, None))
+            self._own = drafter if isinstance(drafter, BestDraft) else BestDraft((drafter, None))
+        self._drafter = self._own  # None while it is suspended.
+        self._forgotten: set[str] = set()
         self._limits, self._clock, self._budget = limits, clock, budget
         self.acceptance = AcceptanceModel()
         self._drafts: dict[str, Draft] = {}
-        self._of_sequence: dict[str, _Acceptance] = {}
+        self._floor = AcceptanceFloor(limits.static.min_acceptance_rate)
         self.num_limited: Counter[str] = Counter()
         self.wait_s, self._num_failures, self._num_verdicts = 0.0, 0, 0
         self._num_idle_rounds, self._has_paid = 0, True
@@ -99,12 +84,32 @@ class Drafting:
     @property
     def names(self) -> tuple[str, ...]:
         """What a request may name as its drafter."""
-        return (DRAFTER_OFF,) if self._drafter is None else (DRAFTER_OFF, *self._drafter.names)
+        return (DRAFTER_OFF,) if self._own is None else (DRAFTER_OFF, *self._own.names)
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
         """Whose hidden states the drafters read, strictly rising; mostly none."""
-        return () if self._drafter is None else tuple(sorted(set(self._drafter.feature_layers)))
+        return () if self._own is None else tuple(sorted(set(self._own.feature_layers)))
+
+    @property
+    def computes(self) -> bool:
+        """True while drafts may take passes of a model in this process."""
+        return self._drafter is not None and self._drafter.computes
+
+    def suspend(self) -> None:
+        """Leave the drafter alone from now on: a call of it has not returned, and rounds go on without drafts."""
+        self._drafter = None
+
+    def resume(self, request_ids: Iterable[str]) -> None:
+        """Use the drafter again, the call being over. It forgets everything: it was told nothing meanwhile.
+
+        Args:
+            request_ids: of all unfinished sequences.
+        """
+        self._drafter = self._own
+        for request_id in {*request_ids, *self._forgotten}:
+            self.forget(request_id)
+        self._forgotten.clear()
 
     def take_failures(self) -> int:
         """Errors of the drafter since the last call."""
@@ -138,7 +143,8 @@ class Drafting:
         """
         self.wait_s = 0.0
         rests = self._rests(len(sequences))
-        self._drafts = {}
+        for sequence in sequences:  # Those of the others may still wait for their round.
+            self._drafts.pop(sequence.request_id, None)
         if self._drafter is None or rests:
             return {}
         wanted = self._wanted(sequences)
@@ -152,9 +158,23 @@ class Drafting:
         )
         offered = self._drafter.propose(wanted)
         drafts = [(want, draft) for want in wanted if (draft := self._usable(want, offered)) is not None]
-        self._drafts = self._cut(drafts, load)
+        kept = self._cut(drafts, load)
+        self._drafts.update(kept)
         self.wait_s = self._clock.now_s() - started_s
-        return {request_id: draft.token_ids for request_id, draft in self._drafts.items()}
+        return {request_id: draft.token_ids for request_id, draft in kept.items()}
+
+    @property
+    def trees(self) -> Mapping[str, tuple[int, ...]]:
+        """The parents of those drafts of the last `propose` that are trees."""
+        return {request_id: draft.parents for request_id, draft in self._drafts.items() if draft.parents}
+
+    def probabilities_of(self, item: ScheduledSequence) -> DraftProbabilities | None:
+        """What an item's draft was drawn from, where it says; perhaps of more tokens than are verified."""
+        draft = self._drafts.get(item.sequence.request_id)
+        if draft is None or not item.draft_token_ids:
+            return None
+        assert draft.token_ids[: len(item.draft_token_ids)] == item.draft_token_ids, "it is another draft"
+        return draft.probabilities
 
     def _rests(self, num_sequences: int) -> bool:
         """True in most rounds of a large batch in which no draft has paid for a while: looking for them costs time."""
@@ -165,7 +185,7 @@ class Drafting:
     def _wanted(self, sequences: Seq[Sequence]) -> list[Wanted]:
         static, longest = self._limits.static, self._limits.num_speculative_tokens
         lengths = ((s, max_draft_tokens(s, longest)) for s in sequences)
-        wanted = [_want(sequence, length) for sequence, length in lengths if length > 0]
+        wanted = [want_of(sequence, length) for sequence, length in lengths if length > 0]
         if static.max_sequences and len(sequences) > static.max_sequences:
             self.num_limited[DraftLimit.BATCH] += len(wanted)
             return []
@@ -174,38 +194,36 @@ class Drafting:
             self.num_limited[DraftLimit.CONTEXT] += len(wanted) - len(short)
             wanted = short
         if static.min_acceptance_rate:
-            good = [want for want in wanted if self._is_accepted(want.sequence.request_id)]
+            good = [want for want in wanted if self._floor.lets_draft(want.sequence.request_id)]
             self.num_limited[DraftLimit.ACCEPTANCE] += len(wanted) - len(good)
             wanted = good
         return wanted
-
-    def _is_accepted(self, request_id: str) -> bool:
-        """True where a sequence's drafts reach the rate that is asked for, or it is its turn to show that they do."""
-        state = self._of_sequence.get(request_id)
-        if state is None or state.num_accepted >= self._limits.static.min_acceptance_rate * state.num_drafted:
-            return True
-        state.num_skipped += 1
-        return state.num_skipped % PROBE_INTERVAL == 0
 
     def _usable(self, want: Wanted, offered: Mapping[str, Draft]) -> Draft | None:
         """What of a sequence's draft the target may see; None for nothing."""
         draft = offered.get(want.sequence.request_id)
         if draft is None:
             return None
-        token_ids = _valid_part(draft.token_ids[: want.limit(draft)], self._limits.vocab_size)
-        return draft.first(len(token_ids)) if token_ids else None
+        limits = self._limits
+        draft = valid_draft(
+            draft,
+            vocab_size=limits.vocab_size,
+            max_tokens=want.limit(draft),
+            max_tree_nodes=limits.max_tree_nodes,
+        )
+        return draft if draft.token_ids else None
 
     def _cut(self, drafts: list[tuple[Wanted, Draft]], load: RoundLoad) -> dict[str, Draft]:
-        """The drafts by request id, as long as they pay; those without confidences are not judged."""
+        """The drafts by request id, as long as they pay; those that must stay whole are not judged."""
         kept = {want.sequence.request_id: draft for want, draft in drafts}
         if self._budget is None:
             return kept
         self._budget.save_up(load)
-        judged = [(request_id, draft) for request_id, draft in kept.items() if draft.confidences]
+        judged = [(request_id, draft) for request_id, draft in kept.items() if not _is_whole(draft)]
         self._has_paid = len(kept) > len(judged)
         if not judged:
             return kept
-        num_whole = sum(len(draft.token_ids) for draft in kept.values() if not draft.confidences)
+        num_whole = sum(_num_whole_rows(want, draft) for want, draft in drafts if _is_whole(draft))
         load = replace(load, num_prompt_rows=load.num_prompt_rows + num_whole)
         lengths = self._budget.lengths(self._survival([draft for _, draft in judged]), load)
         self._has_paid |= self._budget.is_worth_it
@@ -218,8 +236,10 @@ class Drafting:
 
     def _survival(self, drafts: Seq[Draft]) -> Floats:
         """Chances of the drafts' tokens, [R, K]; 0 behind a draft's end."""
-        if len(drafts) < _MANY_DRAFTS:
-            return padded([self.acceptance.survival(draft.source, draft.confidences) for draft in drafts])
+        if len(drafts) < _MANY_DRAFTS or any(draft.parents for draft in drafts):
+            chances = (self.acceptance.survival(d.source, d.confidences, d.parents) for d in drafts)
+            # The budget takes first parts; as corrected, a node of a tree may be worth more than one before it.
+            return padded([list(accumulate(each, min)) for each in chances])
         confidences_RK = padded([draft.confidences for draft in drafts])
         return self.acceptance.survivals([draft.source for draft in drafts], confidences_RK) * (confidences_RK > 0)
 
@@ -228,32 +248,36 @@ class Drafting:
         if self._drafter is not None:
             self._drafter.begin_round(items)
 
-    def take_features(self, items: Seq[ScheduledSequence], features: Features) -> None:
-        """The forward pass of `items` is over and left these hidden states."""
+    def take_features(self, items: Seq[ScheduledSequence], features: Features, accepted: Seq[tuple[int, ...]]) -> None:
+        """The forward pass of `items` is over and left these hidden states; such drafts of theirs are accepted."""
         if self._drafter is not None:
-            self._drafter.take_features(items, features)
+            self._drafter.take_features(items, features, accepted)
 
-    def observe(self, item: ScheduledSequence, num_accepted: int) -> str:
-        """Report the verdict on an item's draft, its tokens committed; returns the draft's source."""
+    def observe(self, item: ScheduledSequence, nodes: Seq[int]) -> str:
+        """Report which of an item's draft tokens were accepted, once committed; returns the draft's source."""
         request_id, num_drafted = item.sequence.request_id, len(item.draft_token_ids)
         proposed = self._drafts.get(request_id)
         if proposed is None:  # It was made by hand, past `propose`.
             return ""
+        num_accepted = len(nodes)
         if self._drafter is not None:
             verified = replace(proposed.first(num_drafted), token_ids=item.draft_token_ids)
             self._drafter.observe(item.sequence, verified, num_accepted)
         if proposed.confidences:
             self._num_verdicts += 1
-            self.acceptance.observe(proposed.source, proposed.confidences, num_drafted, num_accepted)
-        if self._limits.static.min_acceptance_rate:
-            self._of_sequence.setdefault(request_id, _Acceptance()).add(num_drafted, num_accepted)
+            confidences = proposed.confidences[:num_drafted]
+            self.acceptance.observe_nodes(proposed.source, confidences, item.draft_parents, nodes)
+        self._floor.observe(request_id, item.draft_depth, num_accepted)
         return proposed.source
 
     def forget(self, request_id: str) -> None:
         """Drop what is kept for a sequence."""
-        self._of_sequence.pop(request_id, None)
+        self._floor.forget(request_id)
+        self._drafts.pop(request_id, None)
         if self._drafter is not None:
             self._drafter.forget(request_id)
+        elif self._own is not None:
+            self._forgotten.add(request_id)
 
     def close(self) -> None:
         """Release the drafter."""
@@ -261,34 +285,11 @@ class Drafting:
             self._drafter.close()
 
 
-def max_draft_tokens(sequence: Sequence, limit: int) -> int:
-    """Longest useful draft of a sequence in its next round; 0 or less for none.
-
-    Args:
-        sequence: as it is now.
-        limit: the engine's own.
-    """
-    request = sequence.request
-    if request.speculation.mode is SpeculationMode.OFF or request.speculation.drafter == DRAFTER_OFF:
-        return 0
-    if request.speculation.num_speculative_tokens is not None:
-        limit = min(limit, request.speculation.num_speculative_tokens)
-    # The round emits one token more than it accepts.
-    return min(limit, request.sampling.max_tokens - sequence.num_output_tokens - 1)
+def _is_whole(draft: Draft) -> bool:
+    """True where no budget cuts a draft: it does not say what it is worth, or its tokens decide where it ends."""
+    return draft.probabilities is not None or not draft.confidences
 
 
-def _want(sequence: Sequence, max_tokens: int) -> Wanted:
-    """A sequence that can use so long a draft; what its grammar forces may go on longer, unless the client says no."""
-    if sequence.grammar is None or sequence.request.speculation.num_speculative_tokens is not None:
-        return Wanted(sequence=sequence, max_tokens=max_tokens)
-    return Wanted(
-        sequence=sequence, max_tokens=max_tokens, max_forced_tokens=max_draft_tokens(sequence, MAX_FORCED_TOKENS)
-    )
-
-
-def _valid_part(draft: tuple[int, ...], vocab_size: int) -> tuple[int, ...]:
-    """Cut a draft before the first id that is no token: a wrong drafter must never reach the embedding."""
-    if draft and (min(draft) < 0 or max(draft) >= vocab_size):
-        bad = next(index for index, token_id in enumerate(draft) if not 0 <= token_id < vocab_size)
-        return draft[:bad]
-    return draft
+def _num_whole_rows(want: Wanted, draft: Draft) -> int:
+    """Rows that such a draft takes, at most: where drawn tokens have ended it, that must not show in other drafts."""
+    return len(draft.token_ids) if draft.probabilities is None else want.max_tokens

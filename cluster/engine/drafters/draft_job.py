@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from cluster.engine.drafters.draft_branch import Branch
 from cluster.engine.drafters.draft_sampling import DrawRow, DrawSettings
+from cluster.engine.drafters.own_draws import OwnDraws
 from cluster.errors import OutriderError
 from cluster.messages import Entry
 from cluster.types import SamplingParams
@@ -81,6 +82,8 @@ class DraftJob:
         is_done: nothing is left to do: finished, cancelled, or impossible.
         lacks_blocks: there are no entries because too few blocks were free. Fewer than asked for do not count.
         branches: outcomes, likeliest first; None until the draft in flight was computed.
+        own: draws its tokens with noise of their own, for a draft of one outcome without one in flight; None draws with
+            the noise that the target will use.
     """
 
     sequence: DraftSequence
@@ -90,6 +93,7 @@ class DraftJob:
     is_done: bool = False
     lacks_blocks: bool = False
     branches: list[Branch] | None = None
+    own: OwnDraws | None = None
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -152,6 +156,7 @@ class DraftJob:
             num_candidates=num_candidates,
             excluded_token_id=excluded,
             output_token_ids=history,
+            own=self.own,
         )
 
     def rank(self, candidates: Seq[tuple[int, Seq[int]]]) -> list[tuple[int, int]]:

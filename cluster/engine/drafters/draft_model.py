@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 
 from cluster.clock import Clock, MonotonicClock
 from cluster.engine.budget import DraftCost
@@ -15,6 +16,7 @@ from cluster.engine.drafters.draft_ahead import (
     DraftSequence,
 )
 from cluster.engine.drafters.draft_pace import DraftPace, PaceState
+from cluster.engine.drafters.own_draws import drawn_from, own_draws
 from cluster.engine.drafters.step_cost import PassCost
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
@@ -34,6 +36,8 @@ class DraftModelDrafter:
         pass_cost: of the draft model's own passes, refitted here; None counts them as nothing.
         adaptation: how quickly draft lengths follow the acceptance.
         clock: times those passes.
+        has_own_noise: sampled drafts are drawn with noise of their own and say what from, for the rules `rejection` and
+            `block`.
     """
 
     name = "draft_model"
@@ -47,8 +51,9 @@ class DraftModelDrafter:
         pass_cost: PassCost | None = None,
         adaptation: Adaptation | None = None,
         clock: Clock | None = None,
+        has_own_noise: bool = False,
     ) -> None:
-        self._model, self._clock = model, clock or MonotonicClock()
+        self._model, self._clock, self._has_own_noise = model, clock or MonotonicClock(), has_own_noise
         self._pace = DraftPace(
             self.name, max_draft_tokens=max_draft_tokens, cost=cost, pass_cost=pass_cost, adaptation=adaptation
         )
@@ -69,13 +74,18 @@ class DraftModelDrafter:
             state = self._state(want.sequence)
             num_tokens = self._pace.length(state, want, cost, self._num_unread(state))
             if num_tokens > 0 and (followed := self._follow(state, want.sequence, active)) is not None:
-                jobs[want.sequence.request_id] = self._model.start(followed, (), num_tokens - 1, (1,))
+                jobs[want.sequence.request_id] = job = self._model.start(followed, (), num_tokens - 1, (1,))
+                job.own = own_draws(want.sequence) if self._has_own_noise else None
                 state.cut.is_offered = True
         self._draft(list(jobs.values()), active)
-        return {
+        drafts = {
             request_id: self._pace.draft(self._states[request_id], entry.token_ids)
             for request_id, job in jobs.items()
             for entry in job.entries[:1]
+        }
+        return {
+            request_id: replace(draft, probabilities=drawn_from(jobs[request_id].own, len(draft.token_ids)))
+            for request_id, draft in drafts.items()
         }
 
     def promise(self, want: Wanted) -> float:
@@ -88,7 +98,7 @@ class DraftModelDrafter:
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Fit the sequence's draft lengths to the verdict; drafts of others say nothing about this model."""
-        self._pace.observe(self._states.get(sequence.request_id), draft, num_accepted)
+        self._pace.observe(self._states.get(sequence.request_id), draft, range(num_accepted))
 
     def forget(self, request_id: str) -> None:
         """Free the blocks and the estimates of a finished sequence."""

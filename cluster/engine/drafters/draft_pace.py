@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
+from cluster.engine import token_tree
 from cluster.engine.acceptance_model import AcceptanceModel
 from cluster.engine.budget import DraftCost, draft_length
 from cluster.engine.draft_budget import PROBE_COST_RATIO, PROBE_TOKENS
@@ -59,6 +60,7 @@ class DraftPace:
         cost: what drafts cost in the verifier.
         pass_cost: of the model's own passes; None counts them as nothing.
         adaptation: how quickly draft lengths follow the acceptance.
+        rows_per_sequence: rows of a pass for each sequence that drafts, where drafts are trees.
     """
 
     def __init__(
@@ -69,11 +71,14 @@ class DraftPace:
         cost: DraftCost | None = None,
         pass_cost: PassCost | None = None,
         adaptation: Adaptation | None = None,
+        rows_per_sequence: int = 1,
     ) -> None:
         self._source, self._max_draft_tokens, self._pass_cost = source, max_draft_tokens, pass_cost
+        self._rows_per_sequence = rows_per_sequence
         self._cost, self._adaptation = cost or DraftCost(), adaptation or DRAFT_MODEL_ADAPTATION
         self._priors = LearnedPriors(_PRIORS, self._adaptation)
-        self._acceptance = AcceptanceModel()
+        # Of the estimates that lengths follow from, and of the model's own chances of single tokens.
+        self._acceptance, self._tokens = AcceptanceModel(), AcceptanceModel()
         self._num_decoding = 0
         self._saved_s = 0.0
 
@@ -86,12 +91,13 @@ class DraftPace:
         num_sequences = max(1, num_asked, self._num_decoding)
         if self._pass_cost is None:
             return self._cost.at(num_sequences)
-        cost = replace(self._cost, token_s=self._pass_cost.seconds(num_asked)).at(num_sequences)
+        token_s = self._pass_cost.seconds(num_asked * self._rows_per_sequence)
+        cost = replace(self._cost, token_s=token_s).at(num_sequences)
         self._saved_s = min(self._saved_s + PROBE_COST_RATIO * cost.round_s(0), _MOST_SAVED_S)
         return cost
 
     def length(self, state: PaceState, want: Wanted, cost: DraftCost, num_unread: int) -> int:
-        """Tokens to draft for a sequence, 0 for none.
+        """Tokens to draft for a sequence, in a tree on its longest path; 0 for none.
 
         Args:
             state: of the sequence.
@@ -135,12 +141,34 @@ class DraftPace:
             if state is not None and state.cut.is_offered:
                 state.cut.note_round(is_verified=bool(item.draft_token_ids))
 
-    def observe(self, state: PaceState | None, draft: Draft, num_accepted: int) -> None:
-        """Fit a sequence's draft lengths to the verdict; drafts of others say nothing about this model."""
-        if state is not None and draft.source == self._source and draft.token_ids:
-            state.budget.observe(_ONLY_CLASS, len(draft.token_ids), num_accepted)
-            if draft.confidences:
-                self._acceptance.observe(self._source, draft.confidences, len(draft.token_ids), num_accepted)
+    def observe(self, state: PaceState | None, draft: Draft, path: Seq[int]) -> None:
+        """Fit a sequence's draft lengths to the verdict; drafts of others say nothing about this model.
+
+        Args:
+            state: of the sequence.
+            draft: what was verified.
+            path: indices of its tokens that were accepted.
+        """
+        if state is None or draft.source != self._source or not draft.token_ids:
+            return
+        num_tried, num_accepted = token_tree.num_tried(len(draft.token_ids), draft.parents, path), len(path)
+        guesses = state.budget.confidences(_ONLY_CLASS, num_tried)
+        self._acceptance.observe(self._source, guesses, num_tried, num_accepted)
+        state.budget.observe(_ONLY_CLASS, num_tried, num_accepted)
+
+    def chance(self, level: int, confidence: float) -> float:
+        """Chance that a token is accepted once those before it were: the model's own, corrected by earlier verdicts."""
+        return self._tokens.chance(self._source, level, confidence)
+
+    def observe_chances(self, confidences: Seq[float], parents: tuple[int, ...], path: Seq[int]) -> None:
+        """Learn what the model's own chances of single tokens are worth, from one of its drafts.
+
+        Args:
+            confidences: as `chance` was given them.
+            parents: of what was verified.
+            path: indices of the tokens that were accepted.
+        """
+        self._tokens.observe_nodes(self._source, confidences, parents, path)
 
     def time_pass(self, num_rows: int, seconds: float) -> None:
         """Learn from one of the model's passes, one that drafted."""

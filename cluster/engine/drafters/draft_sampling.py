@@ -20,11 +20,15 @@ import numpy.typing as npt
 
 from cluster.engine import sampler_kernels
 from cluster.engine.drafters.draft_kernels import NO_COLUMN, rank_rows
-from cluster.engine.logits_processors import GREEDY_TEMPERATURE, LogitsProcessors, SamplingRow, Truncation
+from cluster.engine.drafters.own_draws import OwnDraws
+from cluster.engine.logits_processors import GREEDY_TEMPERATURE, Cut, LogitsProcessors, SamplingRow, Truncation
 from cluster.engine.noise import FloatArray, IntArray, fill_gumbel
 from cluster.types import SamplingParams
 
 Int32 = npt.NDArray[np.int32]
+
+_Ranked = tuple[list[int], list[float]]
+"""Token ids of a row, and chances where they were asked for."""
 
 _NOISE_BYTES = 16 << 20
 _MIN_NOISE_VECTORS, _MAX_NOISE_VECTORS = 32, 512
@@ -61,6 +65,7 @@ class DrawRow:
         num_candidates: tokens wanted, best first, >= 1.
         excluded_token_id: a token that must not be among them, or None.
         output_token_ids: output before this token; read only where `settings.needs_history`.
+        own: draws with this noise instead of the target's, and takes what the token is drawn from.
     """
 
     settings: DrawSettings
@@ -68,6 +73,20 @@ class DrawRow:
     num_candidates: int = 1
     excluded_token_id: int | None = None
     output_token_ids: Seq[int] = ()
+    own: OwnDraws | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The best candidates of a row.
+
+    Attributes:
+        token_ids: best first.
+        chances: of each, to be the token that the target draws, as far as the draft model knows, 0..1.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    chances: tuple[float, ...] = ()
 
 
 class DraftSampler:
@@ -85,7 +104,8 @@ class DraftSampler:
         ids_C = np.arange(num_columns, dtype=np.int64) if target_ids is None else target_ids.astype(np.int64)
         assert len(ids_C) == num_columns, "target_ids must name every column"
         assert num_columns == 1 or np.diff(ids_C).min() > 0, "target_ids must rise, or ties go to the wrong token"
-        self._ids_C, self._num_columns, self._eos_token_ids = ids_C, num_columns, eos_token_ids
+        self._ids_C, self._target_ids, self._num_columns = ids_C, target_ids, num_columns
+        self._eos_token_ids = eos_token_ids
         self._column_of = num_columns + np.arange(int(ids_C[-1]) + 1)
         self._column_of[ids_C] = np.arange(num_columns)
         self._processors = LogitsProcessors(num_columns, frozenset(self._columns(tuple(eos_token_ids))))
@@ -121,6 +141,21 @@ class DraftSampler:
             Token ids, for each row as many as wanted; fewer when fewer can be drawn at all, none when the logits define
             no distribution.
         """
+        return [token_ids for token_ids, _ in self._draw(logits_NC, rows, has_chances=False)]
+
+    def draw_with_chances(self, logits_NC: FloatArray, rows: Seq[DrawRow]) -> list[Candidates]:
+        """`draw`, with the chance of each candidate to be the target's own draw.
+
+        The target draws the largest of logit / T + g; the draft model knows g and its own logits. If the target's
+        logits are those plus independent Gumbel noise of scale 1, column v is drawn with chance
+        softmax_v(logit + T * g): of values plus such noise each is the largest with its softmax. At temperature 0 that
+        is the draft model's own distribution. How far the two really are apart, the acceptance model learns from
+        verdicts.
+        """
+        drawn = self._draw(logits_NC, rows, has_chances=True)
+        return [Candidates(token_ids=tuple(token_ids), chances=tuple(chances)) for token_ids, chances in drawn]
+
+    def _draw(self, logits_NC: FloatArray, rows: Seq[DrawRow], *, has_chances: bool) -> list[_Ranked]:
         logits_NC = np.ascontiguousarray(logits_NC[:, : self._num_columns])
         temperatures = [row.settings.temperature for row in rows]
         slow = [n for n, row in enumerate(rows) if _is_slow(row)]
@@ -128,19 +163,27 @@ class DraftSampler:
             logits_NC = logits_NC.copy()
             for n in slow:
                 temperatures[n] = self._process(logits_NC[n], rows[n])
-        drawn: list[list[int]] = []
+        drawn: list[_Ranked] = []
         for start in range(0, len(rows), self._noise.capacity):
             part = slice(start, start + self._noise.capacity)
-            drawn += self._rank(logits_NC[part], np.array(temperatures[part], np.float32), rows[part])
+            temperatures_N = np.array(temperatures[part], np.float32)
+            drawn += self._rank(logits_NC[part], temperatures_N, rows[part], has_chances=has_chances)
         return drawn
 
-    def _rank(self, logits_NC: FloatArray, temperatures_N: FloatArray, rows: Seq[DrawRow]) -> list[list[int]]:
+    def _rank(
+        self, logits_NC: FloatArray, temperatures_N: FloatArray, rows: Seq[DrawRow], *, has_chances: bool
+    ) -> list[_Ranked]:
         slots = [
             self._noise.slot(row) if temperature else 0 for row, temperature in zip(rows, temperatures_N, strict=True)
         ]
         excluded = [self._column(row.excluded_token_id) for row in rows]
         counts = [row.num_candidates for row in rows]
         columns_NF = np.full((len(rows), max(counts)), NO_COLUMN, np.int64)
+        sharpness = [
+            row.settings.temperature if temperature else 1.0
+            for row, temperature in zip(rows, temperatures_N, strict=True)
+        ]
+        shares_NF = np.zeros(columns_NF.shape if has_chances else (0, 0), np.float32)
         rank_rows(
             logits_NC,
             temperatures_N,
@@ -149,9 +192,21 @@ class DraftSampler:
             np.array(counts, np.int64),
             self._work_C,
             columns_NF,
+            (np.array(sharpness, np.float32), shares_NF),
         )
         ids_NF = np.where(columns_NF < 0, NO_COLUMN, self._ids_C[columns_NF]).tolist()
-        return [[token_id for token_id in ids if token_id >= 0] for ids in ids_NF]
+        found = [[token_id for token_id in ids if token_id >= 0] for ids in ids_NF]
+        for logits_C, row, ids in zip(logits_NC, rows, found, strict=True):
+            if row.own is not None and ids:
+                row.own.take(self._distribution(logits_C), self._target_ids)
+        shares = shares_NF.tolist() if has_chances else [[]] * len(rows)
+        return [(ids, chances[: len(ids)]) for ids, chances in zip(found, shares, strict=True)]
+
+    def _distribution(self, processed_C: FloatArray) -> FloatArray:
+        """What a row that `_process` has scaled is drawn from."""
+        cut, q_C = Cut(), np.empty(self._num_columns)
+        sampler_kernels.probabilities(processed_C, np.float32(cut.logit), cut.token_id, q_C)
+        return q_C.astype(np.float32)
 
     def _process(self, logits_C: FloatArray, row: DrawRow) -> float:
         """Apply every setting to a row in place; returns the temperature that is left to divide by."""
@@ -227,7 +282,7 @@ class _NoiseCache:
 
     def slot(self, row: DrawRow) -> int:
         """Where the row's noise is; it stays there for the next `capacity` - 1 calls."""
-        key = (row.settings.params.seed, row.output_index)
+        key = (row.settings.params.seed if row.own is None else row.own.seed, row.output_index)
         slot = self._slots.get(key)
         if slot is not None:
             self._slots.move_to_end(key)
@@ -239,4 +294,4 @@ class _NoiseCache:
 
 
 def _is_slow(row: DrawRow) -> bool:
-    return not row.settings.is_plain or row.output_index < row.settings.params.min_tokens
+    return row.own is not None or not row.settings.is_plain or row.output_index < row.settings.params.min_tokens

@@ -3,6 +3,8 @@
 Legend: T rows of a pass, N rows with logits, H hidden size, Q query heads, K key and value heads, D width of a head.
 """
 
+from collections.abc import Sequence as Seq
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -65,6 +67,10 @@ class TorchEagle3:
         hidden_NH = hidden_TH[torch.as_tensor(batch.logit_rows, dtype=torch.int64, device=self._device)]
         logits_NC = self._linear(OUTPUT, self._norm(NORM, hidden_NH))
         return logits_NC.float().cpu().numpy(), hidden_NH
+
+    def copy_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy whole KV blocks; no block may be in both lists."""
+        self._cache.copy_blocks(sources, destinations)
 
     def close(self) -> None:
         """Release weights and memory."""

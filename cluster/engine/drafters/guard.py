@@ -61,10 +61,10 @@ class GuardedDrafter:
             self._pause_rounds = FIRST_PAUSE_ROUNDS
         self._call("begin_round", lambda: self._drafter.begin_round(items))
 
-    def take_features(self, items: Seq[ScheduledSequence], features: Features) -> None:
+    def take_features(self, items: Seq[ScheduledSequence], features: Features, accepted: Seq[tuple[int, ...]]) -> None:
         """Pass it on where the drafter reads any."""
         if (reader := self._reader) is not None and not self.is_paused:
-            self._call("take_features", lambda: reader.take_features(items, features))
+            self._call("take_features", lambda: reader.take_features(items, features, accepted))
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Pass it on."""

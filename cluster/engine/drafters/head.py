@@ -34,6 +34,7 @@ class HeadTarget:
         max_sequences: most sequences that draft at once.
         num_threads: of the head's own passes on CPU.
         kv_cache_tokens: entries of the head's own KV cache, where it has one.
+        max_branches: most draft tokens of one sequence that a step reads; 1 for chains.
     """
 
     config: PretrainedConfig
@@ -44,6 +45,7 @@ class HeadTarget:
     max_sequences: int
     num_threads: int
     kv_cache_tokens: int = 65_536
+    max_branches: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,10 @@ class Head(Protocol):
     Attributes:
         name: in settings and metrics.
         feature_layers: whose hidden states it reads, as `RoundFeatures` counts them.
-        max_draft_tokens: longest draft that it can make.
+        max_draft_tokens: longest draft that it can make; in a tree, most levels.
+        max_branches: most draft tokens of one sequence that a `step` can read.
+        reads_tokens: what `step` returns depends on the tokens that it reads. Where it does not, one row stands for all
+            draft tokens of a level.
         num_columns: C.
         target_ids: token id of each column, strictly rising; None when column i is token i.
     """
@@ -77,6 +82,8 @@ class Head(Protocol):
     name: str
     feature_layers: tuple[int, ...]
     max_draft_tokens: int
+    max_branches: int
+    reads_tokens: bool
     num_columns: int
     target_ids: Int32 | None
 
@@ -97,7 +104,7 @@ class Head(Protocol):
 
         Args:
             state: of the sequence.
-            num_rows: rows of `begin` and further ones of `step`, all together.
+            num_rows: rows of `begin` and one for each further `step`, all together.
             end_position: all of them are at positions below this.
 
         Raises:
@@ -116,14 +123,30 @@ class Head(Protocol):
         """
         ...
 
-    def step(self, states: Seq[Any], token_ids: Seq[int]) -> FloatArray:
-        """Read a draft token of each sequence.
+    def step(self, states: Seq[Any], token_ids: Seq[int], parents: Seq[int] | None = None) -> FloatArray:
+        """Read draft tokens, one of each sequence, or one level of a tree of each: it reads a token behind its path.
+
+        Args:
+            states: of each row's sequence; rows of one sequence stand together.
+            token_ids: of each row.
+            parents: for each row the number of the one that it follows, among its sequence's in the `step` before. None
+                and, behind `begin`, 0: the only one.
 
         Returns:
-            float32 [B, C] logits of the draft token after it.
+            float32 [B, C] logits of the draft token behind each row.
         """
         ...
 
     def shutdown(self) -> None:
         """Release weights and memory."""
         ...
+
+
+def by_sequence(states: Seq[Any], parents: Seq[int] | None) -> list[tuple[Any, list[int]]]:
+    """The rows of a step by sequence: its state, and what each of its rows follows."""
+    level: list[tuple[Any, list[int]]] = []
+    for state, parent in zip(states, parents or [0] * len(states), strict=True):
+        if not level or level[-1][0] is not state:
+            level.append((state, []))
+        level[-1][1].append(parent)
+    return level

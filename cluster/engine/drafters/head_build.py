@@ -5,8 +5,9 @@ from collections.abc import Sequence as Seq
 
 import torch
 
-from cluster.config import DraftConfig, EngineConfig
+from cluster.config import DraftConfig, EngineConfig, check_trees
 from cluster.engine.budget import DraftCost
+from cluster.engine.drafters.draft_growth import CHAIN, TreeShape
 from cluster.engine.drafters.draft_job import DraftCapacityError
 from cluster.engine.drafters.head import Head, HeadRows, HeadTarget
 from cluster.engine.drafters.head_drafter import HeadDrafter
@@ -32,9 +33,10 @@ def build_head_drafters(
         num_threads: CPU threads of a head's passes.
 
     Raises:
-        ConfigError: two heads are of one kind.
+        ConfigError: two heads are of one kind, or there can be no trees.
         LoadError: a head is refused or incomplete, or does not fit the target.
     """
+    check_trees(engine, draft)
     if not draft.heads:
         return []
     target = target_of(parts, engine, draft, num_threads=num_threads)
@@ -43,12 +45,19 @@ def build_head_drafters(
         HeadDrafter(
             head,
             max_draft_tokens=min(draft.num_speculative_tokens, engine.num_speculative_tokens),
+            shape=shape_of(draft),
             eos_token_ids=parts.eos_token_ids,
             cost=cost,
             pass_cost=TableCost(measure_step_times(head, target)) if is_measured else None,
+            has_own_noise=engine.acceptance != "coupled",
         )
         for head in load_heads(draft.heads, target)
     ]
+
+
+def shape_of(draft: DraftConfig) -> TreeShape:
+    """How wide heads' drafts are."""
+    return TreeShape(max_nodes=draft.tree_nodes, max_branches=draft.tree_branches) if draft.tree_nodes else CHAIN
 
 
 def target_of(parts: EngineParts, engine: EngineConfig, draft: DraftConfig, *, num_threads: int) -> HeadTarget:
@@ -62,6 +71,7 @@ def target_of(parts: EngineParts, engine: EngineConfig, draft: DraftConfig, *, n
         max_sequences=engine.max_num_seqs,
         num_threads=num_threads,
         kv_cache_tokens=draft.kv_cache_tokens,
+        max_branches=shape_of(draft).max_branches,
     )
 
 

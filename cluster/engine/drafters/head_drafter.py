@@ -3,22 +3,25 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
 
 from cluster.clock import Clock, MonotonicClock
+from cluster.engine import token_tree
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Features, Wanted
+from cluster.engine.drafters.draft_growth import CHAIN, DraftGrowth, TreeShape
 from cluster.engine.drafters.draft_job import DraftCapacityError, DraftLengthError
-from cluster.engine.drafters.draft_pace import DraftPace, PaceState
-from cluster.engine.drafters.draft_sampling import DraftSampler, DrawRow, DrawSettings
+from cluster.engine.drafters.draft_pace import DraftPace
+from cluster.engine.drafters.draft_sampling import DraftSampler
 from cluster.engine.drafters.head import Head, HeadRows
 from cluster.engine.drafters.head_features import FeatureStore
+from cluster.engine.drafters.head_job import HeadJob, HeadState
+from cluster.engine.drafters.own_draws import drawn_from, own_draws
 from cluster.engine.drafters.step_cost import PassCost
 from cluster.engine.noise import FloatArray
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
-from cluster.engine.sequence_budget import Adaptation, SequenceBudget
+from cluster.engine.sequence_budget import Adaptation
 from cluster.types import SpeculationMode
 
 MAX_FEATURE_BYTES = 256 << 20
@@ -33,13 +36,16 @@ class HeadDrafter:
 
     Args:
         head: taken over; shut down by `close`.
-        max_draft_tokens: most tokens of one draft, at least 1.
+        max_draft_tokens: most tokens of one draft, in a tree on its longest path, at least 1.
+        shape: chains, or how wide trees are.
         eos_token_ids: of the target. A draft ends behind them unless a choice ignores EOS.
         cost: what drafts cost in the verifier.
         pass_cost: of the head's own passes, refitted here; None counts them as nothing.
         adaptation: how quickly draft lengths follow the acceptance.
         max_feature_bytes: bound on hidden states that wait to be read; the oldest go first.
         clock: times the head's passes.
+        has_own_noise: sampled drafts are drawn with noise of their own and say what from, for the rules `rejection` and
+            `block`; chains only.
 
     Attributes:
         name: the head's.
@@ -51,13 +57,16 @@ class HeadDrafter:
         head: Head,
         *,
         max_draft_tokens: int,
+        shape: TreeShape = CHAIN,
         eos_token_ids: frozenset[int] = frozenset(),
         cost: DraftCost | None = None,
         pass_cost: PassCost | None = None,
         adaptation: Adaptation | None = None,
         max_feature_bytes: int = MAX_FEATURE_BYTES,
         clock: Clock | None = None,
+        has_own_noise: bool = False,
     ) -> None:
+        assert not (has_own_noise and shape.max_nodes), "drafts of known distributions are chains"
         self.name, self.feature_layers = head.name, head.feature_layers
         self._head, self._clock = head, clock or MonotonicClock()
         self._sampler = DraftSampler(head.num_columns, head.target_ids, eos_token_ids)
@@ -67,10 +76,12 @@ class HeadDrafter:
             cost=cost,
             pass_cost=pass_cost,
             adaptation=adaptation,
+            rows_per_sequence=shape.max_branches if head.reads_tokens else 1,
         )
+        self._shape, self._has_own_noise = shape, has_own_noise
         self._features = FeatureStore(max_feature_bytes)
         # In order of their last proposal; those of the others make room first.
-        self._states: OrderedDict[str, _State] = OrderedDict()
+        self._states: OrderedDict[str, HeadState] = OrderedDict()
 
     @property
     def num_sequences(self) -> int:
@@ -92,12 +103,12 @@ class HeadDrafter:
             num_ready = self._num_ready(sequence)
             num_tokens = self._pace.length(state, want, cost, num_ready - 1) if num_ready else 0
             if num_tokens > 0 and self._make_ready(state, num_ready, num_tokens, active):
-                jobs.append(_Job(state=state, num_tokens=num_tokens))
+                own = own_draws(sequence) if self._has_own_noise else None
+                jobs.append(HeadJob(state=state, growth=self._growth(state, num_tokens), own=own))
                 state.cut.is_offered = True
         self._draft(jobs)
-        return {
-            job.state.sequence.request_id: self._pace.draft(job.state, job.token_ids) for job in jobs if job.token_ids
-        }
+        drafts = {job.state.sequence.request_id: self._finished(job) for job in jobs}
+        return {request_id: draft for request_id, draft in drafts.items() if draft.token_ids}
 
     def promise(self, want: Wanted) -> float:
         """Tokens of a draft that are likely to be accepted, if the sequence got one in the next round."""
@@ -109,22 +120,33 @@ class HeadDrafter:
         """Note how many sequences decode, and whose drafts were not worth verifying."""
         self._pace.begin_round(items, self._states)
 
-    def take_features(self, items: Seq[ScheduledSequence], features: Features) -> None:
+    def take_features(self, items: Seq[ScheduledSequence], features: Features, accepted: Seq[tuple[int, ...]]) -> None:
         """Keep the rows that the head has not read, of the sequences that it may draft for."""
         features_TF = features.of(self.feature_layers)
         row = 0
-        for item in items:
+        for item, nodes in zip(items, accepted, strict=True):
             state = self._states.get(item.sequence.request_id)
-            num_known = 0 if state is None else state.num_read - item.start
-            num_skipped = item.num_rows if self._ignores(item.sequence, state) else max(0, num_known)
-            if num_skipped < item.num_rows:
-                part_nF = features_TF[row + num_skipped : row + item.num_rows]
-                self._features.put(item.sequence.request_id, item.start + num_skipped, part_nF)
+            num_known = 0 if state is None else max(0, state.num_read - item.start)
+            num_kept = item.num_tokens + len(nodes)
+            if num_known < num_kept and not self._ignores(item.sequence, state):
+                part_nF = features_TF[row : row + num_kept]
+                if not token_tree.is_prefix(nodes):  # Behind the committed tokens' rows lie those of all drafts.
+                    places = [*range(item.num_tokens), *(item.num_tokens + node for node in nodes)]
+                    part_nF = features_TF[[row + place for place in places]]
+                self._features.put(item.sequence.request_id, item.start + num_known, part_nF[num_known:])
             row += item.num_rows
 
     def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
         """Fit the sequence's draft lengths to the verdict; drafts of others say nothing about this head."""
-        self._pace.observe(self._states.get(sequence.request_id), draft, num_accepted)
+        state = self._states.get(sequence.request_id)
+        if state is not None and draft.source == self.name:
+            # What was drafted follows the rows that the head has read, and the token after them.
+            text = sequence.token_ids[state.num_read + 1 :][:num_accepted]
+            path = token_tree.follow(draft.token_ids, draft.parents, text)
+            self._pace.observe(state, draft, path)
+            if state.growth is not None:
+                confidences = state.growth.confidences(draft.token_ids, draft.parents)
+                self._pace.observe_chances(confidences, draft.parents, path)
 
     def forget(self, request_id: str) -> None:
         """Free all that is kept of a finished sequence."""
@@ -139,7 +161,7 @@ class HeadDrafter:
             self.forget(request_id)
         self._head.shutdown()
 
-    def _ignores(self, sequence: Sequence, state: "_State | None") -> bool:
+    def _ignores(self, sequence: Sequence, state: HeadState | None) -> bool:
         wanted = sequence.request.speculation
         is_too_long = state is not None and state.is_too_long
         return is_too_long or wanted.mode is SpeculationMode.OFF or wanted.drafter not in (None, self.name)
@@ -148,16 +170,16 @@ class HeadDrafter:
         """Rows that the head can read; the last one is that of the token before the last, and comes with the last."""
         return self._features.num_ready(sequence.request_id, sequence.num_tokens - 1)
 
-    def _state(self, sequence: Sequence) -> "_State":
+    def _state(self, sequence: Sequence) -> HeadState:
         """The sequence's state, as the one that was used last."""
         state = self._states.get(sequence.request_id)
         if state is None:
             settings = self._sampler.settings(sequence.request.sampling, sequence.request.prompt_token_ids)
-            state = self._states[sequence.request_id] = _State(sequence, self._pace.new_budget(), settings)
+            state = self._states[sequence.request_id] = HeadState(sequence, self._pace.new_budget(), settings)
         self._states.move_to_end(sequence.request_id)
         return state
 
-    def _make_ready(self, state: "_State", num_ready: int, num_tokens: int, active: set[str]) -> bool:
+    def _make_ready(self, state: HeadState, num_ready: int, num_tokens: int, active: set[str]) -> bool:
         """Open a sequence in the head, with room for its new rows and a draft; False where the head cannot follow."""
         num_rows, end_position = num_ready + num_tokens - 1, state.sequence.num_tokens + num_tokens - 2
         while True:
@@ -184,23 +206,49 @@ class HeadDrafter:
                 return True
         return False
 
-    def _close(self, state: "_State") -> None:
+    def _close(self, state: HeadState) -> None:
         if state.is_open:
             self._head.close(state.handle)
             state.handle, state.is_open = None, False
 
-    def _draft(self, jobs: "list[_Job]") -> None:
+    def _growth(self, state: HeadState, num_levels: int) -> DraftGrowth:
+        """A new draft of a sequence; it is kept until the next one, for the verdict."""
+        state.growth = DraftGrowth(
+            self._shape,
+            max_levels=num_levels,
+            stop_ids=state.settings.stop_ids,
+            chance_of=self._pace.chance,
+            reads_tokens=self._head.reads_tokens,
+        )
+        return state.growth
+
+    def _finished(self, job: HeadJob) -> Draft:
+        token_ids, parents, confidences = job.growth.result()
+        return Draft(
+            token_ids=token_ids,
+            parents=parents,
+            source=self.name,
+            confidences=confidences,
+            probabilities=drawn_from(job.own, len(token_ids)),
+        )
+
+    def _draft(self, jobs: list[HeadJob]) -> None:
         """Read the new rows of all, then step until all drafts are there."""
         if jobs:
             logits_BC = self._head.begin([self._rows(job.state) for job in jobs])
             self._draw(logits_BC, jobs)
-        while jobs := [job for job in jobs if not job.is_done]:
+        while jobs := [job for job in jobs if job.growth.leaves]:
             started_s = self._clock.now_s()
-            logits_BC = self._head.step([job.state.handle for job in jobs], [job.token_ids[-1] for job in jobs])
+            rows = [(job, place) for job in jobs for place in range(len(self._leaves(job)))]
+            logits_BC = self._head.step(
+                [job.state.handle for job, _ in rows],
+                [job.growth.token_id(job.growth.leaves[place]) for job, place in rows],
+                [job.growth.followed[place] for job, place in rows],
+            )
             self._draw(logits_BC, jobs)
-            self._pace.time_pass(len(jobs), self._clock.now_s() - started_s)
+            self._pace.time_pass(len(rows), self._clock.now_s() - started_s)
 
-    def _rows(self, state: "_State") -> HeadRows:
+    def _rows(self, state: HeadState) -> HeadRows:
         sequence = state.sequence
         first_position, features_nF = self._features.take(sequence.request_id, sequence.num_tokens - 1)
         state.num_read = sequence.num_tokens - 1
@@ -211,46 +259,15 @@ class HeadDrafter:
             features_nF=features_nF,
         )
 
-    def _draw(self, logits_BC: FloatArray, jobs: "Seq[_Job]") -> None:
-        """The next token of each draft, with the noise that the target will draw with."""
-        drawn = self._sampler.draw(logits_BC, [job.next_row() for job in jobs])
-        for job, token_ids in zip(jobs, drawn, strict=True):
-            job.take(token_ids)
+    def _draw(self, logits_BC: FloatArray, jobs: Seq[HeadJob]) -> None:
+        """The next tokens of each draft, ranked with the noise that the target will draw with."""
+        leaves = [self._leaves(job) for job in jobs]
+        rows = [job.row(leaf, self._shape) for job, some in zip(jobs, leaves, strict=True) for leaf in some]
+        drawn = iter(self._sampler.draw_with_chances(logits_BC, rows))
+        for job, some in zip(jobs, leaves, strict=True):
+            candidates = list(islice(drawn, len(some)))
+            job.growth.take(candidates if self._head.reads_tokens else candidates * len(job.growth.leaves))
 
-
-class _State(PaceState):
-    """What is kept for one sequence."""
-
-    __slots__ = ("handle", "is_open", "num_read", "sequence", "settings")
-
-    def __init__(self, sequence: Sequence, budget: SequenceBudget, settings: DrawSettings) -> None:
-        super().__init__(budget)
-        self.sequence, self.settings = sequence, settings
-        self.handle: Any = None
-        self.is_open, self.num_read = False, 0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Job:
-    """A draft in the making."""
-
-    state: _State
-    num_tokens: int
-    token_ids: list[int] = field(default_factory=list)
-    is_done: bool = False
-
-    def next_row(self) -> DrawRow:
-        """How its next token is drawn."""
-        sequence, settings = self.state.sequence, self.state.settings
-        output = sequence.token_ids[sequence.num_prompt_tokens :] if settings.needs_history else []
-        return DrawRow(
-            settings=settings,
-            output_index=sequence.num_output_tokens + len(self.token_ids),
-            output_token_ids=[*output, *self.token_ids] if settings.needs_history else (),
-        )
-
-    def take(self, token_ids: Seq[int]) -> None:
-        """Add the token that was drawn; there is none where the logits define no distribution."""
-        self.token_ids += token_ids
-        ended = not token_ids or token_ids[0] in self.state.settings.stop_ids
-        self.is_done = ended or len(self.token_ids) >= self.num_tokens
+    def _leaves(self, job: HeadJob) -> list[int]:
+        """Those of a draft's leaves that the head needs rows for."""
+        return job.growth.leaves if self._head.reads_tokens else job.growth.leaves[:1]

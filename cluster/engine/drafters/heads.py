@@ -16,6 +16,7 @@ from cluster.engine.drafters.eagle3 import BLOCK_SIZE, Eagle3Head, Eagle3Layer
 from cluster.engine.drafters.eagle3_source import is_eagle3, load_eagle3
 from cluster.engine.drafters.eagle3_torch import TorchEagle3
 from cluster.engine.drafters.head import Head, HeadTarget
+from cluster.engine.drafters.head_blocks import TAIL_BLOCKS
 from cluster.engine.drafters.medusa import MedusaHead, build_medusa
 from cluster.engine.drafters.medusa_source import HEADS_FIELD
 from cluster.engine.drafters.mtp import MtpHead, build_mtp
@@ -36,6 +37,7 @@ def head_target(
     max_sequences: int,
     num_threads: int,
     kv_cache_tokens: int,
+    max_branches: int = 1,
 ) -> HeadTarget:
     """What heads need to know of a target that lies in `source`; see `HeadTarget`.
 
@@ -51,6 +53,7 @@ def head_target(
         max_sequences=max_sequences,
         num_threads=num_threads,
         kv_cache_tokens=kv_cache_tokens,
+        max_branches=max_branches,
     )
 
 
@@ -99,7 +102,8 @@ def build_eagle3(folder: Path, target: HeadTarget) -> Eagle3Head:
     """
     weights = load_eagle3(folder, target)
     max_len = min(weights.config.max_position_embeddings, target.max_model_len)
-    most_rows = target.max_sequences * (max_len + BLOCK_SIZE)
+    num_spare_rows = (target.max_branches - 1) * TAIL_BLOCKS * BLOCK_SIZE
+    most_rows = target.max_sequences * (max_len + BLOCK_SIZE + num_spare_rows)
     num_blocks = -(-min(target.kv_cache_tokens, most_rows) // BLOCK_SIZE)
     layer: Eagle3Layer
     if target.device == "cpu" and unsupported_reason(weights.config) is None:
@@ -108,7 +112,13 @@ def build_eagle3(folder: Path, target: HeadTarget) -> Eagle3Head:
         layer = TorchEagle3(
             weights, num_blocks=num_blocks, max_len=max_len, device=target.device, num_threads=target.num_threads
         )
-    return Eagle3Head(layer, feature_layers=weights.feature_layers, target_ids=weights.target_ids, max_len=max_len)
+    return Eagle3Head(
+        layer,
+        feature_layers=weights.feature_layers,
+        target_ids=weights.target_ids,
+        max_len=max_len,
+        max_branches=target.max_branches,
+    )
 
 
 def heads_memory_bytes(names: Seq[str], source: ModelSource, *, kv_cache_tokens: int) -> int:

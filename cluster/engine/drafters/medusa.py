@@ -1,8 +1,8 @@
 """Medusa: several heads on the target's last hidden state, each for a token further ahead (arXiv 2401.10774).
 
 The target itself gives the next token; head i guesses the one i + 1 places behind it. A head knows nothing of what the
-others chose, so `step` ignores the token and gives the next head's logits. The draft is a chain of the heads' tops; a
-tree of their candidates needs verification of trees.
+others chose, so `step` ignores the token and gives the next head's logits. A tree is the product of the heads' best
+candidates, of which the likeliest paths are taken.
 
 Legend: B sequences, S of them at one depth, K heads, A of them worked out together, H hidden size, C columns (the
 vocabulary).
@@ -54,6 +54,8 @@ class MedusaHead:
 
     name = "medusa"
     target_ids: Int32 | None = None
+    max_branches = 1
+    reads_tokens = False
 
     def __init__(self, weights: MedusaWeights, target: HeadTarget) -> None:
         self.feature_layers: tuple[int, ...] = (target.config.num_hidden_layers,)
@@ -92,8 +94,11 @@ class MedusaHead:
             state.depth, state.tops_KH, state.ahead = 0, tops_KBH[:, place], []
         return self._next([row.state for row in rows])
 
-    def step(self, states: Seq[MedusaState], token_ids: Seq[int]) -> FloatArray:
-        """The logits of the head after the last one of each sequence, float32 [B, C]; tokens make no difference."""
+    def step(self, states: Seq[MedusaState], token_ids: Seq[int], parents: Seq[int] | None = None) -> FloatArray:
+        """The logits of the head after the last one of each sequence, float32 [B, C]; tokens make no difference.
+
+        A sequence has one row here, whatever its draft is.
+        """
         assert len(states) == len(token_ids), "one token for each sequence"
         return self._next(states)
 

@@ -9,9 +9,10 @@ transformers (`modeling_layers.MtpLayer`, which reads `hidden_states[-1]` and re
 (`deepseek_nextn.py`). vLLM's `deepseek_mtp.py` reads the first alike, but for years handed on the second without norm;
 its pull request 47448 and ROCm/ATOM 1764 say what that costs: acceptance from the second draft token on.
 
-Attention runs over KV blocks of the head's own, with the code that the target's attention runs on.
+Attention runs over KV blocks of the head's own, with the code that the target's attention runs on. Draft tokens of a
+tree are read level by level; each path has rows of its own.
 
-Legend: B sequences, T rows of a pass, N rows with logits, F = H hidden size, V vocabulary.
+Legend: B sequences or leaves of their drafts, L leaves of one, T rows of a pass, F = H hidden size, V vocabulary.
 """
 
 from collections.abc import Iterator
@@ -24,8 +25,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from cluster.engine.attention import PagedAttention, register
-from cluster.engine.drafters.head import HeadRows, HeadTarget, Int32
-from cluster.engine.drafters.head_blocks import HeadBlocks, KVRows
+from cluster.engine.drafters.head import HeadRows, HeadTarget, Int32, by_sequence
+from cluster.engine.drafters.head_blocks import TAIL_BLOCKS, DraftTails, HeadBlocks, KVRows, slot_of
 from cluster.engine.drafters.mtp_source import MtpModule, load_mtp
 from cluster.engine.drafters.target_parts import cpu_threads
 from cluster.engine.kv_cache import PagedKVCache
@@ -43,29 +44,30 @@ class MtpState:
     """What is kept of one sequence.
 
     Attributes:
-        rows: its KV.
-        num_drafted: rows that `step` wrote behind those that are kept.
-        next_position: of the row that comes next.
-        hidden_H: the module's own hidden state of the last row.
+        rows: its KV, that of draft tokens not counted.
+        tails: where the newest draft tokens' paths lie; None before the first of them was read.
+        next_position: of the rows that come next.
+        hidden_LH: the module's own hidden states of the last row, or of the newest draft tokens.
     """
 
-    __slots__ = ("hidden_H", "next_position", "num_drafted", "rows")
+    __slots__ = ("hidden_LH", "next_position", "rows", "tails")
 
     def __init__(self) -> None:
         self.rows = KVRows()
-        self.num_drafted, self.next_position = 0, 0
-        self.hidden_H: Tensor | None = None
+        self.tails: DraftTails | None = None
+        self.next_position = 0
+        self.hidden_LH: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """New rows of one sequence in a pass: where their KV goes, their positions, what they read.
+    """New rows of one path in a pass: where their KV goes, their positions, what they read.
 
-    `place` is the sequence's in the batch, and `hidden` [n, H]: hidden states behind a final norm.
+    `place` is where its logits stand in the answer, and `hidden` [n, H]: hidden states behind a final norm.
     """
 
-    state: MtpState
     place: int
+    blocks: Seq[int]
     first_row: int
     positions: Seq[int]
     token_ids: Seq[int]
@@ -96,6 +98,7 @@ class MtpHead:
     name = "mtp"
     target_ids: Int32 | None = None
     max_draft_tokens = MAX_DRAFT_TOKENS
+    reads_tokens = True
 
     def __init__(self, module: MtpModule, target: HeadTarget) -> None:
         register()
@@ -104,10 +107,11 @@ class MtpHead:
         self.num_columns = layers.vocab_size
         self._module: MtpModule | None = module
         self._layers, self._device, self._dtype = layers.index, torch.device(target.device), target.dtype
-        self._num_threads = target.num_threads
-        most_rows = target.max_sequences * (target.max_model_len + MAX_DRAFT_TOKENS + BLOCK_SIZE)
+        self._num_threads, self.max_branches = target.num_threads, target.max_branches
+        num_spare_rows = (target.max_branches - 1) * TAIL_BLOCKS * BLOCK_SIZE
+        most_rows = target.max_sequences * (target.max_model_len + MAX_DRAFT_TOKENS + BLOCK_SIZE + num_spare_rows)
         num_blocks = max(1, min(target.kv_cache_tokens, most_rows) // BLOCK_SIZE)
-        self._blocks = HeadBlocks(num_blocks, BLOCK_SIZE)
+        self._blocks = HeadBlocks(num_blocks, BLOCK_SIZE, target.max_branches)
         self._cache = PagedKVCache(
             num_blocks=num_blocks, block_size=BLOCK_SIZE, layers=layers.kv_layers, device=target.device
         )
@@ -124,7 +128,7 @@ class MtpHead:
     def close(self, state: MtpState) -> None:
         """Free a sequence's KV."""
         self._blocks.release(state.rows)
-        state.hidden_H = None
+        state.hidden_LH = None
 
     def reserve(self, state: MtpState, num_rows: int, end_position: int) -> None:
         """Make room for the rows of the next `begin` and of the steps after it.
@@ -138,17 +142,29 @@ class MtpHead:
     @torch.inference_mode()
     def begin(self, rows: Seq[HeadRows]) -> FloatArray:
         """Read the new rows of sequences; returns float32 [B, V], the logits of each one's first draft token."""
+        states: list[MtpState] = [row.state for row in rows]
         with cpu_threads(self._num_threads):
-            return self._read([self._new_rows(place, row) for place, row in enumerate(rows)])
+            logits_BV, hidden_BH = self._read([self._new_rows(place, row) for place, row in enumerate(rows)])
+        for state, hidden_LH in zip(states, hidden_BH.split(1), strict=True):
+            state.hidden_LH = hidden_LH
+        return logits_BV
 
     @torch.inference_mode()
-    def step(self, states: Seq[MtpState], token_ids: Seq[int]) -> FloatArray:
-        """Read a draft token of each sequence; returns float32 [B, V], the logits of the one after it."""
+    def step(self, states: Seq[MtpState], token_ids: Seq[int], parents: Seq[int] | None = None) -> FloatArray:
+        """Read draft tokens, several of a sequence where its draft is a tree; float32 [B, V], logits behind each."""
+        level = by_sequence(states, parents)
         with cpu_threads(self._num_threads):
-            pairs = zip(states, token_ids, strict=True)
-            return self._read(
-                [self._draft_row(place, state, token_id) for place, (state, token_id) in enumerate(pairs)]
-            )
+            leaves = [leaf for state, followed in level for leaf in self._grow(state, followed)]
+            parts = [
+                replace(leaf, place=place, token_ids=(token_id,))
+                for place, (leaf, token_id) in enumerate(zip(leaves, token_ids, strict=True))
+            ]
+            logits_BV, hidden_BH = self._read(parts)
+        hidden = hidden_BH.split([len(followed) for _, followed in level])
+        for (state, _), hidden_LH in zip(level, hidden, strict=True):
+            state.hidden_LH = hidden_LH
+            state.next_position += 1
+        return logits_BV
 
     def shutdown(self) -> None:
         """Release weights and KV."""
@@ -160,45 +176,52 @@ class MtpHead:
         state: MtpState = row.state
         num_rows = len(row.token_ids)
         part = _Part(
-            state=state,
             place=place,
+            blocks=state.rows.blocks,
             first_row=state.rows.num_rows,
             positions=range(row.first_position, row.first_position + num_rows),
             token_ids=row.token_ids,
             hidden=self._normed(row.features_nF),
         )
         state.rows.num_rows += num_rows
-        state.num_drafted, state.next_position = 0, row.first_position + num_rows
+        state.tails, state.next_position = None, row.first_position + num_rows
         return part
 
-    def _draft_row(self, place: int, state: MtpState, token_id: int) -> _Part:
-        assert state.hidden_H is not None, "a sequence steps before it began"
-        part = _Part(
-            state=state,
-            place=place,
-            first_row=state.rows.num_rows + state.num_drafted,
-            positions=(state.next_position,),
-            token_ids=(token_id,),
-            hidden=state.hidden_H[None],
-        )
-        state.num_drafted += 1
-        state.next_position += 1
-        return part
+    def _grow(self, state: MtpState, parents: Seq[int]) -> list[_Part]:
+        """Make room for a sequence's next draft tokens; the parts lack their tokens."""
+        assert state.hidden_LH is not None, "a sequence steps before it began"
+        tails = state.tails = state.tails or DraftTails(state.rows, BLOCK_SIZE)
+        if copies := tails.grow(parents):
+            self._cache.copy_blocks(*zip(*copies, strict=True))
+        return [
+            _Part(
+                place=leaf,
+                blocks=tails.blocks(leaf),
+                first_row=tails.num_rows - 1,
+                positions=(state.next_position,),
+                token_ids=(),
+                hidden=state.hidden_LH[parent : parent + 1],
+            )
+            for leaf, parent in enumerate(parents)
+        ]
 
     def _normed(self, features_nF: Tensor) -> Tensor:
         """The target's hidden states behind its final norm; the norm runs in float32."""
         hidden_nH: Tensor = self._loaded.target_norm(features_nF.to(self._device, torch.float32))
         return hidden_nH.to(self._dtype)
 
-    def _read(self, parts: Seq[_Part]) -> FloatArray:
-        """Run one part of each sequence, in as many passes as it takes; logits of their last rows."""
+    def _read(self, parts: Seq[_Part]) -> tuple[FloatArray, Tensor]:
+        """Run the parts, in as many passes as it takes; logits and own hidden states of each one's last row."""
         logits_BV = np.empty((len(parts), self.num_columns), np.float32)
-        for pieces in _passes(parts):  # What a sequence's last piece gives is what stays.
-            logits_BV[[piece.place for piece in pieces]] = self._pass(pieces)
-        return logits_BV
+        hidden: list[Tensor] = [torch.empty(0)] * len(parts)
+        for pieces in _passes(parts):  # What a part's last piece gives is what stays.
+            logits_BV[[piece.place for piece in pieces]], hidden_BH = self._pass(pieces)
+            for piece, hidden_H in zip(pieces, hidden_BH, strict=True):
+                hidden[piece.place] = hidden_H
+        return logits_BV, torch.stack(hidden)
 
-    def _pass(self, parts: Seq[_Part]) -> FloatArray:
-        """Run rows of several sequences at once; logits of each one's last row, whose hidden state it keeps."""
+    def _pass(self, parts: Seq[_Part]) -> tuple[FloatArray, Tensor]:
+        """Run rows of several parts at once; logits and hidden states of each one's last row."""
         module = self._loaded
         batch = self._batch(parts)
         token_ids_T = torch.as_tensor(batch.token_ids, dtype=torch.int64, device=self._device)
@@ -213,26 +236,23 @@ class MtpHead:
             paged=PagedAttention(cache=self._cache, layers=self._layers, batch=batch, device=self._device),
         )
         last_BH = output.last_hidden_state[0, torch.as_tensor(batch.logit_rows, device=self._device).long()]
-        for part, hidden_H in zip(parts, last_BH, strict=True):
-            part.state.hidden_H = hidden_H
         logits_BV = functional.linear(last_BH, module.model.get_output_embeddings().weight)
-        logits: FloatArray = logits_BV.float().cpu().numpy()
-        return logits
+        return logits_BV.float().cpu().numpy(), last_BH
 
     def _batch(self, parts: Seq[_Part]) -> ModelInput:
         """The rows for attention, for which a row's place in the KV is its position."""
         places = [range(part.first_row, part.first_row + len(part.token_ids)) for part in parts]
-        widest = max(len(part.state.rows.blocks) for part in parts)
+        widest = max(len(part.blocks) for part in parts)
         tables = np.zeros((len(parts), widest), np.int32)
         for table, part in zip(tables, parts, strict=True):
-            table[: len(part.state.rows.blocks)] = part.state.rows.blocks
+            table[: len(part.blocks)] = part.blocks
         counts = [len(part.token_ids) for part in parts]
         return ModelInput(
             token_ids=np.array([token_id for part in parts for token_id in part.token_ids], np.int32),
             positions=np.array([place for span in places for place in span], np.int32),
             slot_mapping=np.array(
                 [
-                    self._blocks.slot(part.state.rows, place)
+                    slot_of(part.blocks, place, BLOCK_SIZE)
                     for part, span in zip(parts, places, strict=True)
                     for place in span
                 ],

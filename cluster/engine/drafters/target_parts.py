@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from cluster.engine.cpu_share import share_of
 from cluster.engine.drafters.head import HeadTarget
 from cluster.errors import LoadError
 
@@ -73,7 +74,7 @@ def fill(module: nn.Module, weights: dict[str, Tensor], where: str) -> None:
 @contextmanager
 def cpu_threads(num_threads: int) -> Iterator[None]:
     """Let torch use so many CPU threads inside; the target's runner sets its own number for the time outside."""
-    before = torch.get_num_threads()
+    num_threads, before = share_of(num_threads), torch.get_num_threads()
     if before == num_threads:
         yield
         return

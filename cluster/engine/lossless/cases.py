@@ -108,7 +108,8 @@ class Scenario:
     Attributes:
         name: shown in reports.
         drafts: where they come from: "none", "ngram", "grammar" (forced tokens alone), "replay" (the reference text
-            with one token in eight wrong), or the name of a source from outside.
+            with one token in eight wrong), "trees" (the same among wrong siblings), or the name of a source from
+            outside.
         lookaheads: values of K, given to the requests in turn.
         max_num_seqs: requests served together; 1 serves them alone.
         has_small_pool: the KV cache holds less than half of what runs, so that sequences are preempted.
@@ -180,7 +181,15 @@ def scenarios(
         *(_lost(name) for name in with_outage if thorough),
         Scenario(name="off, batch", drafts="none"),
         Scenario(name="replay K=8, batch", drafts="replay", lookaheads=(8,)),
+        *_of_trees(thorough=thorough),
     )
+
+
+def _of_trees(*, thorough: bool) -> list[Scenario]:
+    batch = Scenario(name="trees, batch", drafts="trees", lookaheads=LOOKAHEADS)
+    preempted = replace(batch, name="trees, preempted", has_small_pool=True, is_costly=not thorough)
+    cached = replace(batch, name="trees, cached", has_prefix_cache=True, is_costly=not thorough)
+    return [batch, preempted, cached]
 
 
 def _of_source(name: str, *, can_be_lost: bool, thorough: bool) -> list[Scenario]:

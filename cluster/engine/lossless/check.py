@@ -13,8 +13,9 @@ from cluster.engine.drafters.grammar import GrammarDrafter
 from cluster.engine.engine import Engine
 from cluster.engine.lossless.cases import GRAMMAR, REFERENCE, Case, Scenario, cases_of, scenarios
 from cluster.engine.lossless.prompts import Prompt, encode
+from cluster.engine.lossless.replay import ReplayDrafter, ReplayTrees
 from cluster.engine.lossless.report import MAX_DIFFERENCES, Count, Difference, Report, ScenarioResult
-from cluster.engine.lossless.serving import ReplayDrafter, Served, build_engine, serve
+from cluster.engine.lossless.serving import Served, build_engine, serve
 from cluster.engine.lossless.sources import DraftSource, OutageClock
 from cluster.engine.startup import EngineParts
 from cluster.errors import ConfigError
@@ -146,9 +147,10 @@ class LosslessCheck:
             drafter = self._sources[scenario.drafts].open()
         elif scenario.drafts == "grammar":
             drafter = GrammarDrafter()
-        elif scenario.drafts == "replay":
+        elif scenario.drafts in (ReplayDrafter.name, ReplayTrees.name):
             texts = {key: served.token_ids for key, served in expected.items()}
-            drafter = ReplayDrafter(texts, self._parts.runner.vocab_size)
+            replay = ReplayDrafter if scenario.drafts == ReplayDrafter.name else ReplayTrees
+            drafter = replay(texts, self._parts.runner.vocab_size)
         try:
             yield drafter
         finally:

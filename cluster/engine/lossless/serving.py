@@ -1,26 +1,21 @@
 """Serves the cases of the check on an engine of their own, as a scenario says."""
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
 from cluster.config import EngineConfig
-from cluster.engine.drafters.base import Draft, Drafter, Wanted
+from cluster.engine.drafters.base import Drafter
 from cluster.engine.engine import Engine
 from cluster.engine.features import RoundFeatures
 from cluster.engine.lossless.cases import Scenario
-from cluster.engine.model_runner import FeatureRunner, ModelRunner
-from cluster.engine.plan import ScheduledSequence
-from cluster.engine.sequence import Sequence
+from cluster.engine.model_runner import FeatureRunner, ModelRunner, TreeRunner
 from cluster.engine.startup import EngineParts
 from cluster.grammar.compiler import GrammarCompiler
 from cluster.types import FinishReason, Request, RequestOutput
 
 # Short chunks, so that a prompt is read over several rounds beside the decoding of others.
 _PREFILL_CHUNK_TOKENS = 64
-_WRONG_SHARE = 1 / 8
 
 
 @dataclass(slots=True)
@@ -51,47 +46,6 @@ class Served:
             self.num_accepted_tokens = output.speculation.num_accepted_tokens
 
 
-class ReplayDrafter:
-    """Drafts from known texts, one token in eight wrong: accepts and rejects at every place of a draft.
-
-    Args:
-        texts: output token ids by request id.
-        vocab_size: of the target.
-    """
-
-    name = "replay"
-
-    def __init__(self, texts: Mapping[str, Seq[int]], vocab_size: int) -> None:
-        self._texts, self._vocab_size, self._random = texts, vocab_size, random.Random(0)
-
-    def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
-        """The next known tokens, some of them changed."""
-        return {
-            want.sequence.request_id: Draft(token_ids=self._guess(want.sequence, want.max_tokens), source=self.name)
-            for want in wanted
-        }
-
-    def begin_round(self, items: Seq[ScheduledSequence]) -> None:
-        """Nothing to do."""
-
-    def observe(self, sequence: Sequence, draft: Draft, num_accepted: int) -> None:
-        """Nothing to learn."""
-
-    def forget(self, request_id: str) -> None:
-        """Nothing is kept."""
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-    def _guess(self, sequence: Sequence, max_tokens: int) -> tuple[int, ...]:
-        start = sequence.num_output_tokens
-        known = self._texts.get(sequence.request_id, ())[start : start + max_tokens]
-        return tuple(
-            (token_id + 1) % self._vocab_size if self._random.random() < _WRONG_SHARE else token_id
-            for token_id in known
-        )
-
-
 class _SmallPool:
     """A runner of which only some KV blocks are used."""
 
@@ -104,6 +58,8 @@ class _SmallPool:
         self.dtype, self.numerics, self.num_kv_blocks = runner.dtype, runner.numerics, num_kv_blocks
         self.forward = runner.forward
         self.close = runner.close
+        if isinstance(runner, TreeRunner):
+            self.move_kv = runner.move_kv
         self._reader = runner if isinstance(runner, FeatureRunner) else None
         if self._reader is not None:
             self.hidden_size, self.num_layers = self._reader.hidden_size, self._reader.num_layers

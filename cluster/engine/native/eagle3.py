@@ -4,11 +4,13 @@ Legend: T rows of a pass, N rows with logits, C columns of the logits, F feature
 """
 
 import ctypes
+from collections.abc import Sequence as Seq
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cluster.engine.cpu_share import share_of
 from cluster.engine.drafters.eagle3 import BLOCK_SIZE, MAX_ROWS
 from cluster.engine.drafters.eagle3_source import FC, LAYER, OUTPUT, Eagle3Weights
 from cluster.engine.drafters.head import Int32
@@ -52,7 +54,7 @@ class NativeEagle3:
             normed_residual=weights.normed_residual,
         )
         self._kernels = load_kernels()
-        self._batch = BatchStruct(num_threads=num_threads)
+        self._batch, self._num_threads = BatchStruct(), num_threads
         self._buffers = Buffers(self._model, MAX_ROWS, num_inputs=2)
         self.num_blocks, self.num_columns = num_blocks, len(weights.tensors[OUTPUT])
         self._logits_NC: Array = np.zeros((0, -(-self.num_columns // PANEL) * PANEL), np.float32)
@@ -72,10 +74,16 @@ class NativeEagle3:
             self._buffers.hidden[:num_rows] = hidden_TH.numpy()
         struct.features = None if inputs is None else inputs.ctypes.data
         struct.logits = self._logits_NC.ctypes.data
+        struct.num_threads = share_of(self._num_threads)
         worker_pool().run(self._share, struct.num_threads)
         del arrays, inputs
         hidden_NH = torch.from_numpy(self._buffers.hidden[batch.logit_rows])
         return self._logits_NC[:num_logit_rows, : self.num_columns], hidden_NH
+
+    def copy_blocks(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy whole KV blocks; no block may be in both lists."""
+        for cache in self._model.kv_caches:
+            cache[list(destinations)] = cache[list(sources)]
 
     def close(self) -> None:
         """Nothing to do: memory goes with the last reference."""

@@ -31,6 +31,7 @@ class Kernels:
     Attributes:
         forward: (model *, batch *, thread) -> None; one thread's share of a forward pass.
         head_forward: (model *, head *, batch *, thread) -> None; the same for an EAGLE-3 head.
+        move_kv: (model *, sources *, destinations *, count) -> None; copies the KV of single slots.
         wait: (ticket *, seen, timeout_us) -> new ticket value, or `seen` after the timeout.
         signal: (ticket *) -> None; adds one to the ticket.
     """
@@ -47,6 +48,7 @@ class Kernels:
         self.forward = self._function("outrider_forward", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
         pointer, int32 = ctypes.c_void_p, ctypes.c_int32
         self.head_forward = self._function("outrider_head_forward", None, pointer, pointer, pointer, int32)
+        self.move_kv = self._function("outrider_move_kv", None, pointer, pointer, pointer, int32)
         self.wait = self._function("outrider_wait", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)
         self.signal = self._function("outrider_signal", None, ctypes.c_void_p)
 

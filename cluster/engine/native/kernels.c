@@ -15,6 +15,7 @@
 
 #define LANES 16
 #define PANEL 32   /* output columns of a weight panel; tokens of a KV tile; head dimensions of a value chunk */
+#define MAX_HEAD_DIM 256
 #define MAX_TILE 12 /* rows of a GEMM tile: 2 * 12 accumulators, 2 weights and a broadcast fit 32 registers */
 #define PHASES 8
 #define PREFETCH_BYTES 16384 /* hides memory latency behind the arithmetic of a tile; found by trial */
@@ -60,6 +61,7 @@ typedef struct {
   const int32_t *feature_layers;   /* [num_features], rising: layers whose input is kept; num_layers is the last one's output */
   float *features;                 /* [num_rows][num_features][hidden] */
   int32_t num_features;
+  const int32_t *row_parents; /* [num_rows] or NULL: the row before a node of a draft tree; negative for other rows */
 } Batch;
 
 /* An EAGLE-3 head: a model of one layer whose attention reads [embedding, hidden state] side by side. */
@@ -172,22 +174,51 @@ static void rope_head(float *head, const float *cosine, const float *sine, int h
   }
 }
 
-static void write_kv(const Model *model, const Layer *layer, int32_t slot, int kv_head, const float *k, const float *v) {
-  int block_size = model->block_size, dim = model->head_dim;
+/* Where one head of a token lies in the caches, in elements: a column of keys, PANEL apart, and a row of values. */
+typedef struct {
+  int64_t keys, values;
+} Place;
+
+/* Column of a token in a tile of keys. */
+INLINE int key_column(const Model *model, int column) {
+  if (!model->kv_is_bf16) return column;
+  return column < LANES ? 2 * column : 2 * (column - LANES) + 1;
+}
+
+INLINE Place place_of(const Model *model, int32_t slot, int kv_head) {
+  int block_size = model->block_size, dim = model->head_dim, offset = slot % block_size;
   int64_t base = ((int64_t)(slot / block_size) * model->num_kv_heads + kv_head) * block_size * dim;
-  int offset = slot % block_size, tile = offset / PANEL, column = offset % PANEL;
-  int64_t k_start = base + (int64_t)tile * dim * PANEL, v_start = base + (int64_t)offset * dim;
+  int64_t tile = base + (int64_t)(offset / PANEL) * dim * PANEL;
+  return (Place){tile + key_column(model, offset % PANEL), base + (int64_t)offset * dim};
+}
+
+static void write_kv(const Model *model, const Layer *layer, int32_t slot, int kv_head, const float *k, const float *v) {
+  int dim = model->head_dim;
+  Place to = place_of(model, slot, kv_head);
   if (!model->kv_is_bf16) {
-    for (int d = 0; d < dim; d++) ((float *)layer->k_cache)[k_start + d * PANEL + column] = k[d];
-    for (int d = 0; d < dim; d++) ((float *)layer->v_cache)[v_start + d] = v[d];
+    for (int d = 0; d < dim; d++) ((float *)layer->k_cache)[to.keys + d * PANEL] = k[d];
+    for (int d = 0; d < dim; d++) ((float *)layer->v_cache)[to.values + d] = v[d];
     return;
   }
-  uint16_t *k_row = (uint16_t *)layer->k_cache + k_start, *v_row = (uint16_t *)layer->v_cache + v_start;
-  int place = column < LANES ? 2 * column : 2 * (column - LANES) + 1;
-  for (int d = 0; d < dim; d++) k_row[d * PANEL + place] = to_bf16(k[d]);
+  uint16_t *k_row = (uint16_t *)layer->k_cache + to.keys, *v_row = (uint16_t *)layer->v_cache + to.values;
+  for (int d = 0; d < dim; d++) k_row[d * PANEL] = to_bf16(k[d]);
   for (int d = 0; d < dim; d++) {
     int within = d % PANEL;
     v_row[d - within + (within < LANES ? 2 * within : 2 * (within - LANES) + 1)] = to_bf16(v[d]);
+  }
+}
+
+/* Copies one head of a token from the caches to `keys` and `values`, which are laid out alike. */
+static void copy_kv(const Model *model, const Layer *layer, Place from, void *keys, void *values, Place to) {
+  int dim = model->head_dim;
+  if (model->kv_is_bf16) {
+    for (int d = 0; d < dim; d++)
+      ((uint16_t *)keys)[to.keys + d * PANEL] = ((const uint16_t *)layer->k_cache)[from.keys + d * PANEL];
+    __builtin_memcpy((uint16_t *)values + to.values, (const uint16_t *)layer->v_cache + from.values, dim * 2);
+  } else {
+    for (int d = 0; d < dim; d++)
+      ((float *)keys)[to.keys + d * PANEL] = ((const float *)layer->k_cache)[from.keys + d * PANEL];
+    __builtin_memcpy((float *)values + to.values, (const float *)layer->v_cache + from.values, dim * 4);
   }
 }
 
@@ -361,9 +392,32 @@ INLINE int64_t kv_tile(const Model *model, const int32_t *blocks, int kv_head, i
   return (head * block_size + position % block_size / PANEL * PANEL) * token_bytes;
 }
 
-/* Softmax attention of `group` query heads of one row over positions first..last, tile by tile with a running maximum. */
+/* A node of a draft tree on its way from the last committed token. Its positions there lie in the slots of its ancestors,
+ * not in those that the block table says: tiles from `first_tile` on are put together, so that each of its columns is
+ * where a chain has it, and every sum has its order. */
+typedef struct {
+  const Batch *batch;
+  int row, first_tile;
+  char *keys, *values; /* one tile each */
+} Path;
+
+static void gather_tile(const Model *model, const Layer *layer, const Path *path, int kv_head, int64_t start, int tile) {
+  const Batch *batch = path->batch;
+  int64_t bytes = (int64_t)PANEL * model->head_dim * (model->kv_is_bf16 ? 2 : 4);
+  __builtin_memcpy(path->keys, (const char *)layer->k_cache + start, bytes);
+  __builtin_memcpy(path->values, (const char *)layer->v_cache + start, bytes);
+  for (int row = path->row; batch->row_parents[row] >= 0; row = batch->row_parents[row]) {
+    int column = batch->positions[row] - tile * PANEL;
+    if (column < 0 || column >= PANEL) continue;
+    Place to = {key_column(model, column), (int64_t)column * model->head_dim};
+    copy_kv(model, layer, place_of(model, batch->slots[row], kv_head), path->keys, path->values, to);
+  }
+}
+
+/* Softmax attention of `group` query heads of one row over positions first..last, tile by tile with a running maximum.
+ * `path` is NULL but for nodes of a draft tree. */
 INLINE void attend_group(const Model *model, const Layer *layer, const float *q, const int32_t *blocks, int kv_head,
-                         int first, int last, float *out, const int group) {
+                         int first, int last, float *out, const Path *path, const int group) {
   int dim = model->head_dim, bf16 = model->kv_is_bf16;
   float best[MAX_GROUP], keep[MAX_GROUP], weights[MAX_GROUP * PANEL];
   f32v total[MAX_GROUP], low[MAX_GROUP], high[MAX_GROUP];
@@ -372,8 +426,14 @@ INLINE void attend_group(const Model *model, const Layer *layer, const float *q,
   for (int tile = first / PANEL; tile <= last / PANEL; tile++) {
     int position = tile * PANEL, begin = first > position ? first - position : 0, end = min32(PANEL - 1, last - position);
     int64_t start = kv_tile(model, blocks, kv_head, tile), next = kv_tile(model, blocks, kv_head, min32(tile + 1, last / PANEL));
-    const char *keys = layer->k_cache, *values = layer->v_cache;
-    score_tile(q, dim, keys + start, keys + next, bf16, model->attention_scale, begin, end, group, low, high);
+    const char *keys = (const char *)layer->k_cache + start, *values = (const char *)layer->v_cache + start;
+    const char *next_keys = (const char *)layer->k_cache + next, *next_values = (const char *)layer->v_cache + next;
+    if (path && tile >= path->first_tile) {
+      gather_tile(model, layer, path, kv_head, start, tile);
+      keys = path->keys;
+      values = path->values;
+    }
+    score_tile(q, dim, keys, next_keys, bf16, model->attention_scale, begin, end, group, low, high);
     UNROLL for (int g = 0; g < group; g++) {
       float now = __builtin_reduce_max(__builtin_elementwise_max(low[g], high[g]));
       now = now > best[g] ? now : best[g];
@@ -387,7 +447,7 @@ INLINE void attend_group(const Model *model, const Layer *layer, const float *q,
       total[g] += (f32v)((i32v)p_low & ((lane >= begin) & (lane <= end)));
       total[g] += (f32v)((i32v)p_high & ((lane + LANES >= begin) & (lane + LANES <= end)));
     }
-    value_tile(out, keep, weights, values + start, values + next, dim, bf16, begin, end, group);
+    value_tile(out, keep, weights, values, next_values, dim, bf16, begin, end, group);
   }
   UNROLL for (int g = 0; g < group; g++) {
     f32v inverse = splat(1.0f / sum16(total[g]));
@@ -395,13 +455,13 @@ INLINE void attend_group(const Model *model, const Layer *layer, const float *q,
   }
 }
 
-static void attend1(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o) { attend_group(m, l, q, b, h, f, e, o, 1); }
-static void attend2(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o) { attend_group(m, l, q, b, h, f, e, o, 2); }
-static void attend3(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o) { attend_group(m, l, q, b, h, f, e, o, 3); }
-static void attend4(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o) { attend_group(m, l, q, b, h, f, e, o, 4); }
+static void attend1(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o, const Path *p) { attend_group(m, l, q, b, h, f, e, o, p, 1); }
+static void attend2(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o, const Path *p) { attend_group(m, l, q, b, h, f, e, o, p, 2); }
+static void attend3(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o, const Path *p) { attend_group(m, l, q, b, h, f, e, o, p, 3); }
+static void attend4(const Model *m, const Layer *l, const float *q, const int32_t *b, int h, int f, int e, float *o, const Path *p) { attend_group(m, l, q, b, h, f, e, o, p, 4); }
 
 /* All query heads that share one KV head, for one row, up to MAX_GROUP at a time. */
-static void attend_row(const Model *model, const Layer *layer, const Batch *batch, int row, int kv_head) {
+static void attend_heads(const Model *model, const Layer *layer, const Batch *batch, int row, int kv_head, const Path *path) {
   int dim = model->head_dim, group = model->num_heads / model->num_kv_heads, last = batch->positions[row];
   int first = model->window && last >= model->window ? last - model->window + 1 : 0;
   const int32_t *blocks = batch->block_tables + (int64_t)batch->row_sequences[row] * batch->max_blocks;
@@ -409,12 +469,26 @@ static void attend_row(const Model *model, const Layer *layer, const Batch *batc
     const float *q = batch->qkv + (int64_t)row * model->qkv_stride + head * dim;
     float *out = batch->attended + ((int64_t)row * model->num_heads + head) * dim;
     switch (min32(left, MAX_GROUP)) {
-      case 1: attend1(model, layer, q, blocks, kv_head, first, last, out); break;
-      case 2: attend2(model, layer, q, blocks, kv_head, first, last, out); break;
-      case 3: attend3(model, layer, q, blocks, kv_head, first, last, out); break;
-      default: attend4(model, layer, q, blocks, kv_head, first, last, out);
+      case 1: attend1(model, layer, q, blocks, kv_head, first, last, out, path); break;
+      case 2: attend2(model, layer, q, blocks, kv_head, first, last, out, path); break;
+      case 3: attend3(model, layer, q, blocks, kv_head, first, last, out, path); break;
+      default: attend4(model, layer, q, blocks, kv_head, first, last, out, path);
     }
   }
+}
+
+/* Apart, so that no other row pays for the room. */
+static __attribute__((noinline)) void attend_node(const Model *model, const Layer *layer, const Batch *batch, int row, int kv_head) {
+  char keys[PANEL * MAX_HEAD_DIM * 4], values[PANEL * MAX_HEAD_DIM * 4];
+  int root = row;
+  while (batch->row_parents[root] >= 0) root = batch->row_parents[root];
+  Path path = {batch, row, (batch->positions[root] + 1) / PANEL, keys, values};
+  attend_heads(model, layer, batch, row, kv_head, &path);
+}
+
+static void attend_row(const Model *model, const Layer *layer, const Batch *batch, int row, int kv_head) {
+  if (batch->row_parents && batch->row_parents[row] >= 0) attend_node(model, layer, batch, row, kv_head);
+  else attend_heads(model, layer, batch, row, kv_head, 0);
 }
 
 /* ---- layers ----------------------------------------------------------------------------------------------------- */
@@ -524,6 +598,15 @@ void outrider_head_forward(const Model *model, const Head *head, const Batch *ba
   attention(model, layer, batch, 2 * size, thread, 0);
   mlp_layer(model, layer, batch, thread, 0);
   if (batch->num_logit_rows) logits_layer(model, batch, thread, PHASES);
+}
+
+/* Copies the KV of single tokens in all layers, pair by pair: no slot may be written before it is read. */
+void outrider_move_kv(const Model *model, const int32_t *sources, const int32_t *destinations, int32_t count) {
+  for (int i = 0; i < model->num_layers; i++)
+    for (int32_t pair = 0; pair < count; pair++)
+      for (int head = 0; head < model->num_kv_heads; head++)
+        copy_kv(model, &model->layers[i], place_of(model, sources[pair], head), model->layers[i].k_cache,
+                model->layers[i].v_cache, place_of(model, destinations[pair], head));
 }
 
 /* Waits until *ticket differs from `seen`: spins briefly, then polls. Returns the new value, or `seen` after the timeout. */

@@ -1,11 +1,13 @@
-; kernels.c sha256 14f4e026f810f7792db18ea2c2801890d000f486aea64d8ec6cda5bc7452322d
+; kernels.c sha256 9cec72b854b76119a2791a01849e77dd0b21469179bb621426ab2eb4a1497afd
 
-%struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }
+%struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, ptr }
 %struct.Model = type { i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, float, float, ptr, ptr, ptr, ptr, ptr, ptr }
 %struct.Layer = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }
 %struct.Linear = type { ptr, ptr, ptr, ptr, i64, i64, i32, i32, i32, i32 }
 %struct.Head = type { ptr, ptr, i32, i32 }
+%struct.Place = type { i64, i64 }
 %struct.Fetch = type { ptr, i64 }
+%struct.Path = type { ptr, i32, i32, ptr, ptr }
 
 ; Function Attrs: nounwind
 define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noundef %2) #0 {
@@ -17,7 +19,7 @@ define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noun
   store ptr %0, ptr %4, align 8, !tbaa !4
   store ptr %1, ptr %5, align 8, !tbaa !4
   store i32 %2, ptr %6, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %7) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %7) #10
   %9 = load i32, ptr %6, align 4, !tbaa !8
   store i32 %9, ptr %7, align 4, !tbaa !8
   br label %10
@@ -31,7 +33,7 @@ define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noun
   br i1 %15, label %17, label %16
 
 16:                                               ; preds = %10
-  call void @llvm.lifetime.end.p0(i64 4, ptr %7) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %7) #10
   br label %43
 
 17:                                               ; preds = %10
@@ -69,7 +71,7 @@ define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noun
 43:                                               ; preds = %16
   %44 = load ptr, ptr %5, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %44)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #10
   store i32 0, ptr %8, align 4, !tbaa !8
   br label %45
 
@@ -82,7 +84,7 @@ define dso_local void @outrider_forward(ptr noundef %0, ptr noundef %1, i32 noun
   br i1 %50, label %52, label %51
 
 51:                                               ; preds = %45
-  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #10
   br label %82
 
 52:                                               ; preds = %45
@@ -168,7 +170,7 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
   store ptr %0, ptr %4, align 8, !tbaa !4
   store i32 %1, ptr %5, align 4, !tbaa !8
   store ptr %2, ptr %6, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %7) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %7) #10
   %12 = load i32, ptr %5, align 4, !tbaa !8
   %13 = sext i32 %12 to i64
   %14 = load ptr, ptr %4, align 8, !tbaa !4
@@ -184,7 +186,7 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
   br i1 %22, label %49, label %23
 
 23:                                               ; preds = %3
-  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #10
   store i32 0, ptr %8, align 4, !tbaa !8
   br label %24
 
@@ -197,7 +199,7 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
   br i1 %29, label %31, label %30
 
 30:                                               ; preds = %24
-  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #10
   br label %48
 
 31:                                               ; preds = %24
@@ -228,7 +230,7 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
   br label %77
 
 49:                                               ; preds = %3
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   store i32 0, ptr %10, align 4, !tbaa !8
   br label %50
 
@@ -242,11 +244,11 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
 
 56:                                               ; preds = %50
   store i32 5, ptr %9, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
   br label %76
 
 57:                                               ; preds = %50
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
   %58 = load ptr, ptr %4, align 8, !tbaa !4
   %59 = getelementptr inbounds %struct.Model, ptr %58, i32 0, i32 14
   %60 = load ptr, ptr %59, align 8, !tbaa !27
@@ -264,7 +266,7 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
   %71 = sext i32 %70 to i64
   %72 = getelementptr inbounds float, ptr %69, i64 %71
   call void @llvm.memcpy.p0.p0.i64(ptr align 4 %72, ptr align 4 %11, i64 4, i1 false)
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
   br label %73
 
 73:                                               ; preds = %57
@@ -278,7 +280,7 @@ define internal void @embed_row(ptr noundef %0, i32 noundef %1, ptr noundef %2) 
   br label %77
 
 77:                                               ; preds = %76, %48
-  call void @llvm.lifetime.end.p0(i64 8, ptr %7) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %7) #10
   %78 = load i32, ptr %9, align 4
   switch i32 %78, label %80 [
     i32 0, label %79
@@ -318,7 +320,7 @@ define internal void @barrier_wait(ptr noundef %0) #0 {
   br label %72
 
 17:                                               ; preds = %1
-  call void @llvm.lifetime.start.p0(i64 4, ptr %3) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %3) #10
   %18 = load ptr, ptr %2, align 8, !tbaa !4
   %19 = getelementptr inbounds %struct.Batch, ptr %18, i32 0, i32 17
   %20 = load ptr, ptr %19, align 8, !tbaa !33
@@ -364,7 +366,7 @@ define internal void @barrier_wait(ptr noundef %0) #0 {
   br label %70
 
 49:                                               ; preds = %17
-  call void @llvm.lifetime.start.p0(i64 8, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %10) #10
   store i64 0, ptr %10, align 8, !tbaa !24
   br label %50
 
@@ -382,7 +384,7 @@ define internal void @barrier_wait(ptr noundef %0) #0 {
 
 59:                                               ; preds = %50
   store i32 2, ptr %9, align 4
-  call void @llvm.lifetime.end.p0(i64 8, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %10) #10
   br label %69
 
 60:                                               ; preds = %50
@@ -408,7 +410,7 @@ define internal void @barrier_wait(ptr noundef %0) #0 {
   br label %70
 
 70:                                               ; preds = %69, %36
-  call void @llvm.lifetime.end.p0(i64 4, ptr %3) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %3) #10
   %71 = load i32, ptr %9, align 4
   switch i32 %71, label %73 [
     i32 0, label %72
@@ -435,7 +437,7 @@ define internal void @keep_features(ptr noundef %0, ptr noundef %1, i32 noundef 
   store ptr %1, ptr %6, align 8, !tbaa !4
   store i32 %2, ptr %7, align 4, !tbaa !8
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   store i32 0, ptr %9, align 4, !tbaa !8
   br label %12
 
@@ -449,7 +451,7 @@ define internal void @keep_features(ptr noundef %0, ptr noundef %1, i32 noundef 
 
 18:                                               ; preds = %12
   store i32 2, ptr %10, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   br label %85
 
 19:                                               ; preds = %12
@@ -468,7 +470,7 @@ define internal void @keep_features(ptr noundef %0, ptr noundef %1, i32 noundef 
   br label %82
 
 30:                                               ; preds = %19
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
   %31 = load i32, ptr %8, align 4, !tbaa !8
   store i32 %31, ptr %11, align 4, !tbaa !8
   br label %32
@@ -483,7 +485,7 @@ define internal void @keep_features(ptr noundef %0, ptr noundef %1, i32 noundef 
 
 38:                                               ; preds = %32
   store i32 5, ptr %10, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
   br label %81
 
 39:                                               ; preds = %32
@@ -593,7 +595,7 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   store ptr %2, ptr %8, align 8, !tbaa !4
   store i32 %3, ptr %9, align 4, !tbaa !8
   store i32 %4, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
   %14 = load ptr, ptr %8, align 8, !tbaa !4
   %15 = getelementptr inbounds %struct.Batch, ptr %14, i32 0, i32 0
   %16 = load i32, ptr %15, align 8, !tbaa !10
@@ -607,7 +609,7 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   call void @norm_rows(ptr noundef %17, ptr noundef %18, ptr noundef %21, i32 noundef %22)
   %23 = load ptr, ptr %8, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %23)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %12) #10
   %24 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 0
   %25 = load ptr, ptr %8, align 8, !tbaa !4
   %26 = getelementptr inbounds %struct.Batch, ptr %25, i32 0, i32 11
@@ -662,7 +664,7 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   call void @linear(ptr noundef %12, i32 noundef %61, ptr noundef %62, i32 noundef %64)
   %65 = load ptr, ptr %8, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %65)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %13) #10
   %66 = getelementptr inbounds %struct.Linear, ptr %13, i32 0, i32 0
   %67 = load ptr, ptr %8, align 8, !tbaa !4
   %68 = getelementptr inbounds %struct.Batch, ptr %67, i32 0, i32 14
@@ -717,9 +719,9 @@ define internal void @mlp_layer(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   call void @linear(ptr noundef %13, i32 noundef %103, ptr noundef %104, i32 noundef %106)
   %107 = load ptr, ptr %8, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %107)
-  call void @llvm.lifetime.end.p0(i64 64, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %13) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
   ret void
 }
 
@@ -737,12 +739,12 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   store ptr %1, ptr %6, align 8, !tbaa !4
   store i32 %2, ptr %7, align 4, !tbaa !8
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   %13 = load ptr, ptr %6, align 8, !tbaa !4
   %14 = getelementptr inbounds %struct.Batch, ptr %13, i32 0, i32 1
   %15 = load i32, ptr %14, align 4, !tbaa !23
   store i32 %15, ptr %9, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %16 = load i32, ptr %7, align 4, !tbaa !8
   store i32 %16, ptr %10, align 4, !tbaa !8
   br label %17
@@ -754,7 +756,7 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   br i1 %20, label %22, label %21
 
 21:                                               ; preds = %17
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
   br label %66
 
 22:                                               ; preds = %17
@@ -810,14 +812,14 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
 66:                                               ; preds = %21
   %67 = load ptr, ptr %6, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %67)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
   %68 = load ptr, ptr %5, align 8, !tbaa !4
   %69 = getelementptr inbounds %struct.Model, ptr %68, i32 0, i32 6
   %70 = load i32, ptr %69, align 8, !tbaa !63
   %71 = call i32 @panels(i32 noundef %70)
   %72 = mul nsw i32 %71, 32
   store i32 %72, ptr %11, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 64, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %12) #10
   %73 = getelementptr inbounds %struct.Linear, ptr %12, i32 0, i32 0
   %74 = load ptr, ptr %6, align 8, !tbaa !4
   %75 = getelementptr inbounds %struct.Batch, ptr %74, i32 0, i32 11
@@ -867,9 +869,9 @@ define internal void @logits_layer(ptr noundef %0, ptr noundef %1, i32 noundef %
   call void @linear(ptr noundef %12, i32 noundef %106, ptr noundef %107, i32 noundef %108)
   %109 = load ptr, ptr %6, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %109)
-  call void @llvm.lifetime.end.p0(i64 64, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   ret void
 }
 
@@ -891,12 +893,12 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   store ptr %1, ptr %6, align 8, !tbaa !4
   store ptr %2, ptr %7, align 8, !tbaa !4
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %9) #10
   %17 = load ptr, ptr %5, align 8, !tbaa !4
   %18 = getelementptr inbounds %struct.Model, ptr %17, i32 0, i32 19
   %19 = load ptr, ptr %18, align 8, !tbaa !21
   store ptr %19, ptr %9, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %20 = load ptr, ptr %5, align 8, !tbaa !4
   %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 1
   %22 = load i32, ptr %21, align 4, !tbaa !14
@@ -908,7 +910,7 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   br i1 %26, label %27, label %66
 
 27:                                               ; preds = %4
-  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #10
   %28 = getelementptr inbounds %struct.Linear, ptr %11, i32 0, i32 0
   %29 = load ptr, ptr %7, align 8, !tbaa !4
   %30 = getelementptr inbounds %struct.Batch, ptr %29, i32 0, i32 20
@@ -959,11 +961,11 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   call void @linear(ptr noundef %11, i32 noundef %63, ptr noundef %64, i32 noundef 7)
   %65 = load ptr, ptr %7, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %65)
-  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #10
   br label %66
 
 66:                                               ; preds = %27, %4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
   %67 = load i32, ptr %8, align 4, !tbaa !8
   store i32 %67, ptr %12, align 4, !tbaa !8
   br label %68
@@ -978,11 +980,11 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
 
 74:                                               ; preds = %68
   store i32 2, ptr %13, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
   br label %159
 
 75:                                               ; preds = %68
-  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #10
   %76 = load ptr, ptr %7, align 8, !tbaa !4
   %77 = getelementptr inbounds %struct.Batch, ptr %76, i32 0, i32 10
   %78 = load ptr, ptr %77, align 8, !tbaa !13
@@ -993,7 +995,7 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   %83 = mul nsw i64 %80, %82
   %84 = getelementptr inbounds float, ptr %78, i64 %83
   store ptr %84, ptr %14, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #10
   %85 = load ptr, ptr %7, align 8, !tbaa !4
   %86 = getelementptr inbounds %struct.Batch, ptr %85, i32 0, i32 11
   %87 = load ptr, ptr %86, align 8, !tbaa !43
@@ -1045,7 +1047,7 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   br i1 %128, label %129, label %152
 
 129:                                              ; preds = %75
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #10
   store i32 0, ptr %16, align 4, !tbaa !8
   br label %130
 
@@ -1057,7 +1059,7 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
 
 134:                                              ; preds = %130
   store i32 5, ptr %13, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #10
   br label %151
 
 135:                                              ; preds = %130
@@ -1086,8 +1088,8 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   br label %152
 
 152:                                              ; preds = %151, %75
-  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #10
   br label %153
 
 153:                                              ; preds = %152
@@ -1126,8 +1128,8 @@ define dso_local void @outrider_head_forward(ptr noundef %0, ptr noundef %1, ptr
   br label %178
 
 178:                                              ; preds = %174, %159
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %9) #10
   ret void
 }
 
@@ -1145,7 +1147,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   store i32 %1, ptr %6, align 4, !tbaa !8
   store ptr %2, ptr %7, align 8, !tbaa !4
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   %13 = load i32, ptr %6, align 4, !tbaa !8
   %14 = load ptr, ptr %7, align 8, !tbaa !4
   %15 = getelementptr inbounds %struct.Batch, ptr %14, i32 0, i32 3
@@ -1157,7 +1159,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   br label %20
 
 20:                                               ; preds = %59, %4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %21 = load ptr, ptr %7, align 8, !tbaa !4
   %22 = load i32, ptr %8, align 4, !tbaa !8
   %23 = call i32 @next_chunk(ptr noundef %21, i32 noundef %22)
@@ -1174,7 +1176,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   br label %57
 
 30:                                               ; preds = %20
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
   %31 = load i32, ptr %10, align 4, !tbaa !8
   store i32 %31, ptr %12, align 4, !tbaa !8
   br label %32
@@ -1191,7 +1193,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
 
 40:                                               ; preds = %32
   store i32 4, ptr %11, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
   br label %56
 
 41:                                               ; preds = %32
@@ -1227,7 +1229,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   br label %57
 
 57:                                               ; preds = %56, %29
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
   %58 = load i32, ptr %11, align 4
   switch i32 %58, label %60 [
     i32 0, label %59
@@ -1237,7 +1239,7 @@ define internal void @linear(ptr noundef %0, i32 noundef %1, ptr noundef %2, i32
   br label %20
 
 60:                                               ; preds = %57
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   ret void
 }
 
@@ -1268,10 +1270,10 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   store float %2, ptr %8, align 4, !tbaa !28
   store i32 %3, ptr %9, align 4, !tbaa !8
   store ptr %4, ptr %10, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #10
   %15 = call <16 x float> @splat(float noundef 0.000000e+00)
   store <16 x float> %15, ptr %11, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
   store i32 0, ptr %12, align 4, !tbaa !8
   br label %16
 
@@ -1282,7 +1284,7 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   br i1 %19, label %21, label %20
 
 20:                                               ; preds = %16
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
   br label %37
 
 21:                                               ; preds = %16
@@ -1308,7 +1310,7 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   br label %16, !llvm.loop !75
 
 37:                                               ; preds = %20
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
   %38 = load <16 x float>, ptr %11, align 4, !tbaa !74
   %39 = call float @sum16(<16 x float> noundef %38)
   %40 = load i32, ptr %9, align 4, !tbaa !8
@@ -1319,7 +1321,7 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   %45 = call float @llvm.sqrt.f32(float %44)
   %46 = fdiv float 1.000000e+00, %45
   store float %46, ptr %13, align 4, !tbaa !28
-  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #10
   store i32 0, ptr %14, align 4, !tbaa !8
   br label %47
 
@@ -1330,7 +1332,7 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   br i1 %50, label %52, label %51
 
 51:                                               ; preds = %47
-  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #10
   br label %74
 
 52:                                               ; preds = %47
@@ -1362,8 +1364,8 @@ define internal void @rms_norm(ptr noundef %0, ptr noundef %1, float noundef %2,
   br label %47, !llvm.loop !76
 
 74:                                               ; preds = %51
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #10
   ret void
 }
 
@@ -1408,7 +1410,7 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   store i32 %3, ptr %10, align 4, !tbaa !8
   store i32 %4, ptr %11, align 4, !tbaa !8
   store i32 %5, ptr %12, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
   %19 = load ptr, ptr %7, align 8, !tbaa !4
   %20 = getelementptr inbounds %struct.Model, ptr %19, i32 0, i32 2
   %21 = load i32, ptr %20, align 8, !tbaa !77
@@ -1417,14 +1419,14 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %24 = load i32, ptr %23, align 8, !tbaa !78
   %25 = mul nsw i32 %21, %24
   store i32 %25, ptr %13, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #10
   %26 = load ptr, ptr %9, align 8, !tbaa !4
   %27 = getelementptr inbounds %struct.Batch, ptr %26, i32 0, i32 0
   %28 = load i32, ptr %27, align 8, !tbaa !10
   store i32 %28, ptr %14, align 4, !tbaa !8
   %29 = load ptr, ptr %9, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %29)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %15) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %15) #10
   %30 = getelementptr inbounds %struct.Linear, ptr %15, i32 0, i32 0
   %31 = load ptr, ptr %9, align 8, !tbaa !4
   %32 = getelementptr inbounds %struct.Batch, ptr %31, i32 0, i32 11
@@ -1477,7 +1479,7 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   call void @linear(ptr noundef %15, i32 noundef %66, ptr noundef %67, i32 noundef %68)
   %69 = load ptr, ptr %9, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %69)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #10
   %70 = load i32, ptr %11, align 4, !tbaa !8
   store i32 %70, ptr %16, align 4, !tbaa !8
   br label %71
@@ -1489,7 +1491,7 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   br i1 %74, label %76, label %75
 
 75:                                               ; preds = %71
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #10
   br label %87
 
 76:                                               ; preds = %71
@@ -1512,7 +1514,7 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
 87:                                               ; preds = %75
   %88 = load ptr, ptr %9, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %88)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #10
   br label %89
 
 89:                                               ; preds = %101, %87
@@ -1530,7 +1532,7 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   br i1 %99, label %101, label %100
 
 100:                                              ; preds = %89
-  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #10
   br label %115
 
 101:                                              ; preds = %89
@@ -1553,7 +1555,7 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
 115:                                              ; preds = %100
   %116 = load ptr, ptr %9, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %116)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %18) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %18) #10
   %117 = getelementptr inbounds %struct.Linear, ptr %18, i32 0, i32 0
   %118 = load ptr, ptr %9, align 8, !tbaa !4
   %119 = getelementptr inbounds %struct.Batch, ptr %118, i32 0, i32 13
@@ -1604,11 +1606,408 @@ define internal void @attention(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   call void @linear(ptr noundef %18, i32 noundef %150, ptr noundef %151, i32 noundef %153)
   %154 = load ptr, ptr %9, align 8, !tbaa !4
   call void @barrier_wait(ptr noundef %154)
-  call void @llvm.lifetime.end.p0(i64 64, ptr %18) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %18) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %15) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
   ret void
+}
+
+; Function Attrs: nounwind
+define dso_local void @outrider_move_kv(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3) #0 {
+  %5 = alloca ptr, align 8
+  %6 = alloca ptr, align 8
+  %7 = alloca ptr, align 8
+  %8 = alloca i32, align 4
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
+  %12 = alloca i32, align 4
+  %13 = alloca %struct.Place, align 8
+  %14 = alloca %struct.Place, align 8
+  store ptr %0, ptr %5, align 8, !tbaa !4
+  store ptr %1, ptr %6, align 8, !tbaa !4
+  store ptr %2, ptr %7, align 8, !tbaa !4
+  store i32 %3, ptr %8, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
+  store i32 0, ptr %9, align 4, !tbaa !8
+  br label %15
+
+15:                                               ; preds = %96, %4
+  %16 = load i32, ptr %9, align 4, !tbaa !8
+  %17 = load ptr, ptr %5, align 8, !tbaa !4
+  %18 = getelementptr inbounds %struct.Model, ptr %17, i32 0, i32 0
+  %19 = load i32, ptr %18, align 8, !tbaa !20
+  %20 = icmp slt i32 %16, %19
+  br i1 %20, label %22, label %21
+
+21:                                               ; preds = %15
+  store i32 2, ptr %10, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
+  br label %99
+
+22:                                               ; preds = %15
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
+  store i32 0, ptr %11, align 4, !tbaa !8
+  br label %23
+
+23:                                               ; preds = %92, %22
+  %24 = load i32, ptr %11, align 4, !tbaa !8
+  %25 = load i32, ptr %8, align 4, !tbaa !8
+  %26 = icmp slt i32 %24, %25
+  br i1 %26, label %28, label %27
+
+27:                                               ; preds = %23
+  store i32 5, ptr %10, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
+  br label %95
+
+28:                                               ; preds = %23
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
+  store i32 0, ptr %12, align 4, !tbaa !8
+  br label %29
+
+29:                                               ; preds = %88, %28
+  %30 = load i32, ptr %12, align 4, !tbaa !8
+  %31 = load ptr, ptr %5, align 8, !tbaa !4
+  %32 = getelementptr inbounds %struct.Model, ptr %31, i32 0, i32 3
+  %33 = load i32, ptr %32, align 4, !tbaa !84
+  %34 = icmp slt i32 %30, %33
+  br i1 %34, label %36, label %35
+
+35:                                               ; preds = %29
+  store i32 8, ptr %10, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
+  br label %91
+
+36:                                               ; preds = %29
+  %37 = load ptr, ptr %5, align 8, !tbaa !4
+  %38 = load ptr, ptr %5, align 8, !tbaa !4
+  %39 = getelementptr inbounds %struct.Model, ptr %38, i32 0, i32 19
+  %40 = load ptr, ptr %39, align 8, !tbaa !21
+  %41 = load i32, ptr %9, align 4, !tbaa !8
+  %42 = sext i32 %41 to i64
+  %43 = getelementptr inbounds %struct.Layer, ptr %40, i64 %42
+  %44 = load ptr, ptr %5, align 8, !tbaa !4
+  %45 = load ptr, ptr %6, align 8, !tbaa !4
+  %46 = load i32, ptr %11, align 4, !tbaa !8
+  %47 = sext i32 %46 to i64
+  %48 = getelementptr inbounds i32, ptr %45, i64 %47
+  %49 = load i32, ptr %48, align 4, !tbaa !8
+  %50 = load i32, ptr %12, align 4, !tbaa !8
+  %51 = call { i64, i64 } @place_of(ptr noundef %44, i32 noundef %49, i32 noundef %50)
+  %52 = getelementptr inbounds { i64, i64 }, ptr %13, i32 0, i32 0
+  %53 = extractvalue { i64, i64 } %51, 0
+  store i64 %53, ptr %52, align 8
+  %54 = getelementptr inbounds { i64, i64 }, ptr %13, i32 0, i32 1
+  %55 = extractvalue { i64, i64 } %51, 1
+  store i64 %55, ptr %54, align 8
+  %56 = load ptr, ptr %5, align 8, !tbaa !4
+  %57 = getelementptr inbounds %struct.Model, ptr %56, i32 0, i32 19
+  %58 = load ptr, ptr %57, align 8, !tbaa !21
+  %59 = load i32, ptr %9, align 4, !tbaa !8
+  %60 = sext i32 %59 to i64
+  %61 = getelementptr inbounds %struct.Layer, ptr %58, i64 %60
+  %62 = getelementptr inbounds %struct.Layer, ptr %61, i32 0, i32 9
+  %63 = load ptr, ptr %62, align 8, !tbaa !88
+  %64 = load ptr, ptr %5, align 8, !tbaa !4
+  %65 = getelementptr inbounds %struct.Model, ptr %64, i32 0, i32 19
+  %66 = load ptr, ptr %65, align 8, !tbaa !21
+  %67 = load i32, ptr %9, align 4, !tbaa !8
+  %68 = sext i32 %67 to i64
+  %69 = getelementptr inbounds %struct.Layer, ptr %66, i64 %68
+  %70 = getelementptr inbounds %struct.Layer, ptr %69, i32 0, i32 10
+  %71 = load ptr, ptr %70, align 8, !tbaa !89
+  %72 = load ptr, ptr %5, align 8, !tbaa !4
+  %73 = load ptr, ptr %7, align 8, !tbaa !4
+  %74 = load i32, ptr %11, align 4, !tbaa !8
+  %75 = sext i32 %74 to i64
+  %76 = getelementptr inbounds i32, ptr %73, i64 %75
+  %77 = load i32, ptr %76, align 4, !tbaa !8
+  %78 = load i32, ptr %12, align 4, !tbaa !8
+  %79 = call { i64, i64 } @place_of(ptr noundef %72, i32 noundef %77, i32 noundef %78)
+  %80 = getelementptr inbounds { i64, i64 }, ptr %14, i32 0, i32 0
+  %81 = extractvalue { i64, i64 } %79, 0
+  store i64 %81, ptr %80, align 8
+  %82 = getelementptr inbounds { i64, i64 }, ptr %14, i32 0, i32 1
+  %83 = extractvalue { i64, i64 } %79, 1
+  store i64 %83, ptr %82, align 8
+  %84 = getelementptr inbounds { i64, i64 }, ptr %13, i32 0, i32 0
+  %85 = load i64, ptr %84, align 8
+  %86 = getelementptr inbounds { i64, i64 }, ptr %13, i32 0, i32 1
+  %87 = load i64, ptr %86, align 8
+  call void @copy_kv(ptr noundef %37, ptr noundef %43, i64 %85, i64 %87, ptr noundef %63, ptr noundef %71, ptr noundef byval(%struct.Place) align 8 %14)
+  br label %88
+
+88:                                               ; preds = %36
+  %89 = load i32, ptr %12, align 4, !tbaa !8
+  %90 = add nsw i32 %89, 1
+  store i32 %90, ptr %12, align 4, !tbaa !8
+  br label %29, !llvm.loop !90
+
+91:                                               ; preds = %35
+  br label %92
+
+92:                                               ; preds = %91
+  %93 = load i32, ptr %11, align 4, !tbaa !8
+  %94 = add nsw i32 %93, 1
+  store i32 %94, ptr %11, align 4, !tbaa !8
+  br label %23, !llvm.loop !91
+
+95:                                               ; preds = %27
+  br label %96
+
+96:                                               ; preds = %95
+  %97 = load i32, ptr %9, align 4, !tbaa !8
+  %98 = add nsw i32 %97, 1
+  store i32 %98, ptr %9, align 4, !tbaa !8
+  br label %15, !llvm.loop !92
+
+99:                                               ; preds = %21
+  ret void
+}
+
+; Function Attrs: nounwind
+define internal void @copy_kv(ptr noundef %0, ptr noundef %1, i64 %2, i64 %3, ptr noundef %4, ptr noundef %5, ptr noundef byval(%struct.Place) align 8 %6) #0 {
+  %8 = alloca %struct.Place, align 8
+  %9 = alloca ptr, align 8
+  %10 = alloca ptr, align 8
+  %11 = alloca ptr, align 8
+  %12 = alloca ptr, align 8
+  %13 = alloca i32, align 4
+  %14 = alloca i32, align 4
+  %15 = alloca i32, align 4
+  %16 = getelementptr inbounds { i64, i64 }, ptr %8, i32 0, i32 0
+  store i64 %2, ptr %16, align 8
+  %17 = getelementptr inbounds { i64, i64 }, ptr %8, i32 0, i32 1
+  store i64 %3, ptr %17, align 8
+  store ptr %0, ptr %9, align 8, !tbaa !4
+  store ptr %1, ptr %10, align 8, !tbaa !4
+  store ptr %4, ptr %11, align 8, !tbaa !4
+  store ptr %5, ptr %12, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
+  %18 = load ptr, ptr %9, align 8, !tbaa !4
+  %19 = getelementptr inbounds %struct.Model, ptr %18, i32 0, i32 4
+  %20 = load i32, ptr %19, align 8, !tbaa !78
+  store i32 %20, ptr %13, align 4, !tbaa !8
+  %21 = load ptr, ptr %9, align 8, !tbaa !4
+  %22 = getelementptr inbounds %struct.Model, ptr %21, i32 0, i32 8
+  %23 = load i32, ptr %22, align 8, !tbaa !93
+  %24 = icmp ne i32 %23, 0
+  br i1 %24, label %25, label %68
+
+25:                                               ; preds = %7
+  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #10
+  store i32 0, ptr %14, align 4, !tbaa !8
+  br label %26
+
+26:                                               ; preds = %51, %25
+  %27 = load i32, ptr %14, align 4, !tbaa !8
+  %28 = load i32, ptr %13, align 4, !tbaa !8
+  %29 = icmp slt i32 %27, %28
+  br i1 %29, label %31, label %30
+
+30:                                               ; preds = %26
+  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #10
+  br label %54
+
+31:                                               ; preds = %26
+  %32 = load ptr, ptr %10, align 8, !tbaa !4
+  %33 = getelementptr inbounds %struct.Layer, ptr %32, i32 0, i32 9
+  %34 = load ptr, ptr %33, align 8, !tbaa !88
+  %35 = getelementptr inbounds %struct.Place, ptr %8, i32 0, i32 0
+  %36 = load i64, ptr %35, align 8, !tbaa !94
+  %37 = load i32, ptr %14, align 4, !tbaa !8
+  %38 = mul nsw i32 %37, 32
+  %39 = sext i32 %38 to i64
+  %40 = add nsw i64 %36, %39
+  %41 = getelementptr inbounds i16, ptr %34, i64 %40
+  %42 = load i16, ptr %41, align 2, !tbaa !30
+  %43 = load ptr, ptr %11, align 8, !tbaa !4
+  %44 = getelementptr inbounds %struct.Place, ptr %6, i32 0, i32 0
+  %45 = load i64, ptr %44, align 8, !tbaa !94
+  %46 = load i32, ptr %14, align 4, !tbaa !8
+  %47 = mul nsw i32 %46, 32
+  %48 = sext i32 %47 to i64
+  %49 = add nsw i64 %45, %48
+  %50 = getelementptr inbounds i16, ptr %43, i64 %49
+  store i16 %42, ptr %50, align 2, !tbaa !30
+  br label %51
+
+51:                                               ; preds = %31
+  %52 = load i32, ptr %14, align 4, !tbaa !8
+  %53 = add nsw i32 %52, 1
+  store i32 %53, ptr %14, align 4, !tbaa !8
+  br label %26, !llvm.loop !96
+
+54:                                               ; preds = %30
+  %55 = load ptr, ptr %12, align 8, !tbaa !4
+  %56 = getelementptr inbounds %struct.Place, ptr %6, i32 0, i32 1
+  %57 = load i64, ptr %56, align 8, !tbaa !97
+  %58 = getelementptr inbounds i16, ptr %55, i64 %57
+  %59 = load ptr, ptr %10, align 8, !tbaa !4
+  %60 = getelementptr inbounds %struct.Layer, ptr %59, i32 0, i32 10
+  %61 = load ptr, ptr %60, align 8, !tbaa !89
+  %62 = getelementptr inbounds %struct.Place, ptr %8, i32 0, i32 1
+  %63 = load i64, ptr %62, align 8, !tbaa !97
+  %64 = getelementptr inbounds i16, ptr %61, i64 %63
+  %65 = load i32, ptr %13, align 4, !tbaa !8
+  %66 = mul nsw i32 %65, 2
+  %67 = sext i32 %66 to i64
+  call void @llvm.memcpy.p0.p0.i64(ptr align 2 %58, ptr align 2 %64, i64 %67, i1 false)
+  br label %111
+
+68:                                               ; preds = %7
+  call void @llvm.lifetime.start.p0(i64 4, ptr %15) #10
+  store i32 0, ptr %15, align 4, !tbaa !8
+  br label %69
+
+69:                                               ; preds = %94, %68
+  %70 = load i32, ptr %15, align 4, !tbaa !8
+  %71 = load i32, ptr %13, align 4, !tbaa !8
+  %72 = icmp slt i32 %70, %71
+  br i1 %72, label %74, label %73
+
+73:                                               ; preds = %69
+  call void @llvm.lifetime.end.p0(i64 4, ptr %15) #10
+  br label %97
+
+74:                                               ; preds = %69
+  %75 = load ptr, ptr %10, align 8, !tbaa !4
+  %76 = getelementptr inbounds %struct.Layer, ptr %75, i32 0, i32 9
+  %77 = load ptr, ptr %76, align 8, !tbaa !88
+  %78 = getelementptr inbounds %struct.Place, ptr %8, i32 0, i32 0
+  %79 = load i64, ptr %78, align 8, !tbaa !94
+  %80 = load i32, ptr %15, align 4, !tbaa !8
+  %81 = mul nsw i32 %80, 32
+  %82 = sext i32 %81 to i64
+  %83 = add nsw i64 %79, %82
+  %84 = getelementptr inbounds float, ptr %77, i64 %83
+  %85 = load float, ptr %84, align 4, !tbaa !28
+  %86 = load ptr, ptr %11, align 8, !tbaa !4
+  %87 = getelementptr inbounds %struct.Place, ptr %6, i32 0, i32 0
+  %88 = load i64, ptr %87, align 8, !tbaa !94
+  %89 = load i32, ptr %15, align 4, !tbaa !8
+  %90 = mul nsw i32 %89, 32
+  %91 = sext i32 %90 to i64
+  %92 = add nsw i64 %88, %91
+  %93 = getelementptr inbounds float, ptr %86, i64 %92
+  store float %85, ptr %93, align 4, !tbaa !28
+  br label %94
+
+94:                                               ; preds = %74
+  %95 = load i32, ptr %15, align 4, !tbaa !8
+  %96 = add nsw i32 %95, 1
+  store i32 %96, ptr %15, align 4, !tbaa !8
+  br label %69, !llvm.loop !98
+
+97:                                               ; preds = %73
+  %98 = load ptr, ptr %12, align 8, !tbaa !4
+  %99 = getelementptr inbounds %struct.Place, ptr %6, i32 0, i32 1
+  %100 = load i64, ptr %99, align 8, !tbaa !97
+  %101 = getelementptr inbounds float, ptr %98, i64 %100
+  %102 = load ptr, ptr %10, align 8, !tbaa !4
+  %103 = getelementptr inbounds %struct.Layer, ptr %102, i32 0, i32 10
+  %104 = load ptr, ptr %103, align 8, !tbaa !89
+  %105 = getelementptr inbounds %struct.Place, ptr %8, i32 0, i32 1
+  %106 = load i64, ptr %105, align 8, !tbaa !97
+  %107 = getelementptr inbounds float, ptr %104, i64 %106
+  %108 = load i32, ptr %13, align 4, !tbaa !8
+  %109 = mul nsw i32 %108, 4
+  %110 = sext i32 %109 to i64
+  call void @llvm.memcpy.p0.p0.i64(ptr align 4 %101, ptr align 4 %107, i64 %110, i1 false)
+  br label %111
+
+111:                                              ; preds = %97, %54
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
+  ret void
+}
+
+; Function Attrs: alwaysinline nounwind
+define internal { i64, i64 } @place_of(ptr noundef %0, i32 noundef %1, i32 noundef %2) #3 {
+  %4 = alloca %struct.Place, align 8
+  %5 = alloca ptr, align 8
+  %6 = alloca i32, align 4
+  %7 = alloca i32, align 4
+  %8 = alloca i32, align 4
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca i64, align 8
+  %12 = alloca i64, align 8
+  store ptr %0, ptr %5, align 8, !tbaa !4
+  store i32 %1, ptr %6, align 4, !tbaa !8
+  store i32 %2, ptr %7, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #10
+  %13 = load ptr, ptr %5, align 8, !tbaa !4
+  %14 = getelementptr inbounds %struct.Model, ptr %13, i32 0, i32 9
+  %15 = load i32, ptr %14, align 4, !tbaa !99
+  store i32 %15, ptr %8, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
+  %16 = load ptr, ptr %5, align 8, !tbaa !4
+  %17 = getelementptr inbounds %struct.Model, ptr %16, i32 0, i32 4
+  %18 = load i32, ptr %17, align 8, !tbaa !78
+  store i32 %18, ptr %9, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
+  %19 = load i32, ptr %6, align 4, !tbaa !8
+  %20 = load i32, ptr %8, align 4, !tbaa !8
+  %21 = srem i32 %19, %20
+  store i32 %21, ptr %10, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 8, ptr %11) #10
+  %22 = load i32, ptr %6, align 4, !tbaa !8
+  %23 = load i32, ptr %8, align 4, !tbaa !8
+  %24 = sdiv i32 %22, %23
+  %25 = sext i32 %24 to i64
+  %26 = load ptr, ptr %5, align 8, !tbaa !4
+  %27 = getelementptr inbounds %struct.Model, ptr %26, i32 0, i32 3
+  %28 = load i32, ptr %27, align 4, !tbaa !84
+  %29 = sext i32 %28 to i64
+  %30 = mul nsw i64 %25, %29
+  %31 = load i32, ptr %7, align 4, !tbaa !8
+  %32 = sext i32 %31 to i64
+  %33 = add nsw i64 %30, %32
+  %34 = load i32, ptr %8, align 4, !tbaa !8
+  %35 = sext i32 %34 to i64
+  %36 = mul nsw i64 %33, %35
+  %37 = load i32, ptr %9, align 4, !tbaa !8
+  %38 = sext i32 %37 to i64
+  %39 = mul nsw i64 %36, %38
+  store i64 %39, ptr %11, align 8, !tbaa !24
+  call void @llvm.lifetime.start.p0(i64 8, ptr %12) #10
+  %40 = load i64, ptr %11, align 8, !tbaa !24
+  %41 = load i32, ptr %10, align 4, !tbaa !8
+  %42 = sdiv i32 %41, 32
+  %43 = sext i32 %42 to i64
+  %44 = load i32, ptr %9, align 4, !tbaa !8
+  %45 = sext i32 %44 to i64
+  %46 = mul nsw i64 %43, %45
+  %47 = mul nsw i64 %46, 32
+  %48 = add nsw i64 %40, %47
+  store i64 %48, ptr %12, align 8, !tbaa !24
+  %49 = getelementptr inbounds %struct.Place, ptr %4, i32 0, i32 0
+  %50 = load i64, ptr %12, align 8, !tbaa !24
+  %51 = load ptr, ptr %5, align 8, !tbaa !4
+  %52 = load i32, ptr %10, align 4, !tbaa !8
+  %53 = srem i32 %52, 32
+  %54 = call i32 @key_column(ptr noundef %51, i32 noundef %53)
+  %55 = sext i32 %54 to i64
+  %56 = add nsw i64 %50, %55
+  store i64 %56, ptr %49, align 8, !tbaa !94
+  %57 = getelementptr inbounds %struct.Place, ptr %4, i32 0, i32 1
+  %58 = load i64, ptr %11, align 8, !tbaa !24
+  %59 = load i32, ptr %10, align 4, !tbaa !8
+  %60 = sext i32 %59 to i64
+  %61 = load i32, ptr %9, align 4, !tbaa !8
+  %62 = sext i32 %61 to i64
+  %63 = mul nsw i64 %60, %62
+  %64 = add nsw i64 %58, %63
+  store i64 %64, ptr %57, align 8, !tbaa !97
+  call void @llvm.lifetime.end.p0(i64 8, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %11) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #10
+  %65 = load { i64, i64 }, ptr %4, align 8
+  ret { i64, i64 } %65
 }
 
 ; Function Attrs: nounwind
@@ -1627,7 +2026,7 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   store ptr %0, ptr %5, align 8, !tbaa !4
   store i32 %1, ptr %6, align 4, !tbaa !8
   store i32 %2, ptr %7, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %8) #10
   store i32 0, ptr %8, align 4, !tbaa !8
   br label %15
 
@@ -1641,7 +2040,7 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   br label %35
 
 19:                                               ; preds = %15
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %20 = load ptr, ptr %5, align 8, !tbaa !4
   %21 = load atomic i32, ptr %20 acquire, align 4
   store i32 %21, ptr %11, align 4
@@ -1663,7 +2062,7 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   br label %29
 
 29:                                               ; preds = %28, %26
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
   %30 = load i32, ptr %9, align 4
   switch i32 %30, label %35 [
     i32 0, label %31
@@ -1676,10 +2075,10 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   %33 = load i32, ptr %8, align 4, !tbaa !8
   %34 = add nsw i32 %33, 1
   store i32 %34, ptr %8, align 4, !tbaa !8
-  br label %15, !llvm.loop !88
+  br label %15, !llvm.loop !100
 
 35:                                               ; preds = %29, %18
-  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %8) #10
   %36 = load i32, ptr %9, align 4
   switch i32 %36, label %66 [
     i32 2, label %37
@@ -1687,7 +2086,7 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   ]
 
 37:                                               ; preds = %35
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
   store i32 0, ptr %12, align 4, !tbaa !8
   br label %38
 
@@ -1702,7 +2101,7 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   br label %60
 
 43:                                               ; preds = %38
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
   %44 = load ptr, ptr %5, align 8, !tbaa !4
   %45 = load atomic i32, ptr %44 acquire, align 4
   store i32 %45, ptr %14, align 4
@@ -1725,7 +2124,7 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   br label %54
 
 54:                                               ; preds = %52, %50
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
   %55 = load i32, ptr %9, align 4
   switch i32 %55, label %60 [
     i32 0, label %56
@@ -1738,10 +2137,10 @@ define dso_local i32 @outrider_wait(ptr noundef %0, i32 noundef %1, i32 noundef 
   %58 = load i32, ptr %12, align 4, !tbaa !8
   %59 = add nsw i32 %58, 40
   store i32 %59, ptr %12, align 4, !tbaa !8
-  br label %38, !llvm.loop !89
+  br label %38, !llvm.loop !101
 
 60:                                               ; preds = %54, %42
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
   %61 = load i32, ptr %9, align 4
   switch i32 %61, label %66 [
     i32 5, label %62
@@ -1796,7 +2195,7 @@ define internal void @norm_rows(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   store ptr %1, ptr %6, align 8, !tbaa !4
   store ptr %2, ptr %7, align 8, !tbaa !4
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   %11 = load i32, ptr %8, align 4, !tbaa !8
   store i32 %11, ptr %9, align 4, !tbaa !8
   br label %12
@@ -1810,11 +2209,11 @@ define internal void @norm_rows(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   br i1 %17, label %19, label %18
 
 18:                                               ; preds = %12
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   br label %50
 
 19:                                               ; preds = %12
-  call void @llvm.lifetime.start.p0(i64 8, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %10) #10
   %20 = load i32, ptr %9, align 4, !tbaa !8
   %21 = sext i32 %20 to i64
   %22 = load ptr, ptr %5, align 8, !tbaa !4
@@ -1841,7 +2240,7 @@ define internal void @norm_rows(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %42 = load i64, ptr %10, align 8, !tbaa !24
   %43 = getelementptr inbounds float, ptr %41, i64 %42
   call void @rms_norm(ptr noundef %31, ptr noundef %32, float noundef %35, i32 noundef %38, ptr noundef %43)
-  call void @llvm.lifetime.end.p0(i64 8, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %10) #10
   br label %44
 
 44:                                               ; preds = %19
@@ -1851,7 +2250,7 @@ define internal void @norm_rows(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %48 = load i32, ptr %9, align 4, !tbaa !8
   %49 = add nsw i32 %48, %47
   store i32 %49, ptr %9, align 4, !tbaa !8
-  br label %12, !llvm.loop !90
+  br label %12, !llvm.loop !102
 
 50:                                               ; preds = %18
   ret void
@@ -1867,7 +2266,7 @@ define internal i32 @next_chunk(ptr noundef %0, i32 noundef %1) #3 {
   store i32 %1, ptr %4, align 4, !tbaa !8
   %7 = load ptr, ptr %3, align 8, !tbaa !4
   %8 = getelementptr inbounds %struct.Batch, ptr %7, i32 0, i32 16
-  %9 = load ptr, ptr %8, align 8, !tbaa !91
+  %9 = load ptr, ptr %8, align 8, !tbaa !103
   %10 = load i32, ptr %4, align 4, !tbaa !8
   %11 = sext i32 %10 to i64
   %12 = getelementptr inbounds i32, ptr %9, i64 %11
@@ -1943,7 +2342,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   store ptr %0, ptr %4, align 8, !tbaa !4
   store i32 %1, ptr %5, align 4, !tbaa !8
   store i32 %2, ptr %6, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %7) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %7) #10
   %15 = load i32, ptr %6, align 4, !tbaa !8
   %16 = icmp ne i32 %15, 0
   %17 = zext i1 %16 to i64
@@ -1951,7 +2350,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %19 = mul nsw i32 32, %18
   %20 = sext i32 %19 to i64
   store i64 %20, ptr %7, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %8) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %8) #10
   %21 = load ptr, ptr %4, align 8, !tbaa !4
   %22 = getelementptr inbounds %struct.Linear, ptr %21, i32 0, i32 7
   %23 = load i32, ptr %22, align 4, !tbaa !55
@@ -1959,7 +2358,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %25 = load i64, ptr %7, align 8, !tbaa !24
   %26 = mul nsw i64 %24, %25
   store i64 %26, ptr %8, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %9) #10
   %27 = load ptr, ptr %4, align 8, !tbaa !4
   %28 = getelementptr inbounds %struct.Linear, ptr %27, i32 0, i32 2
   %29 = load ptr, ptr %28, align 8, !tbaa !49
@@ -1969,7 +2368,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %33 = mul nsw i64 %31, %32
   %34 = getelementptr inbounds i8, ptr %29, i64 %33
   store ptr %34, ptr %9, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %35 = load ptr, ptr %4, align 8, !tbaa !4
   %36 = getelementptr inbounds %struct.Linear, ptr %35, i32 0, i32 6
   %37 = load i32, ptr %36, align 8, !tbaa !54
@@ -1977,7 +2376,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %39 = sub nsw i32 %38, 1
   %40 = sdiv i32 %39, 12
   store i32 %40, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
   store i32 0, ptr %11, align 4, !tbaa !8
   br label %41
 
@@ -1988,11 +2387,11 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   br i1 %44, label %46, label %45
 
 45:                                               ; preds = %41
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
   br label %207
 
 46:                                               ; preds = %41
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
   %47 = load ptr, ptr %4, align 8, !tbaa !4
   %48 = getelementptr inbounds %struct.Linear, ptr %47, i32 0, i32 6
   %49 = load i32, ptr %48, align 8, !tbaa !54
@@ -2005,7 +2404,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %56 = sdiv i64 %53, %55
   %57 = trunc i64 %56 to i32
   store i32 %57, ptr %12, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
   %58 = load ptr, ptr %4, align 8, !tbaa !4
   %59 = getelementptr inbounds %struct.Linear, ptr %58, i32 0, i32 6
   %60 = load i32, ptr %59, align 8, !tbaa !54
@@ -2019,7 +2418,7 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   %68 = sdiv i64 %65, %67
   %69 = trunc i64 %68 to i32
   store i32 %69, ptr %13, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 16, ptr %14) #9
+  call void @llvm.lifetime.start.p0(i64 16, ptr %14) #10
   %70 = load ptr, ptr %9, align 8, !tbaa !4
   %71 = load i64, ptr %8, align 8, !tbaa !24
   %72 = load i64, ptr %7, align 8, !tbaa !24
@@ -2207,22 +2606,22 @@ define internal void @linear_panel_typed(ptr noundef %0, i32 noundef %1, i32 nou
   br label %203
 
 203:                                              ; preds = %46, %193, %183, %173, %163, %153, %143, %133, %123, %113, %103, %93, %83
-  call void @llvm.lifetime.end.p0(i64 16, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 16, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
   br label %204
 
 204:                                              ; preds = %203
   %205 = load i32, ptr %11, align 4, !tbaa !8
   %206 = add nsw i32 %205, 1
   store i32 %206, ptr %11, align 4, !tbaa !8
-  br label %41, !llvm.loop !92
+  br label %41, !llvm.loop !104
 
 207:                                              ; preds = %45
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %9) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %8) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %7) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %9) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %8) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %7) #10
   ret void
 }
 
@@ -2247,10 +2646,10 @@ define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 nou
   %15 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 0
   %16 = load ptr, ptr %7, align 8, !tbaa !4
   %17 = getelementptr inbounds i8, ptr %16, i64 16384
-  store ptr %17, ptr %15, align 8, !tbaa !93
+  store ptr %17, ptr %15, align 8, !tbaa !105
   %18 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 1
   %19 = load i64, ptr %9, align 8, !tbaa !24
-  store i64 %19, ptr %18, align 8, !tbaa !95
+  store i64 %19, ptr %18, align 8, !tbaa !107
   br label %41
 
 20:                                               ; preds = %5
@@ -2268,14 +2667,14 @@ define internal { ptr, i64 } @plan_fetch(ptr noundef %0, i64 noundef %1, i64 nou
   %32 = sext i32 %31 to i64
   %33 = sdiv i64 %29, %32
   %34 = getelementptr inbounds i8, ptr %24, i64 %33
-  store ptr %34, ptr %21, align 8, !tbaa !93
+  store ptr %34, ptr %21, align 8, !tbaa !105
   %35 = getelementptr inbounds %struct.Fetch, ptr %6, i32 0, i32 1
   %36 = load i64, ptr %9, align 8, !tbaa !24
   %37 = load i32, ptr %11, align 4, !tbaa !8
   %38 = sub nsw i32 %37, 1
   %39 = sext i32 %38 to i64
   %40 = sdiv i64 %36, %39
-  store i64 %40, ptr %35, align 8, !tbaa !95
+  store i64 %40, ptr %35, align 8, !tbaa !107
   br label %41
 
 41:                                               ; preds = %20, %14
@@ -2315,11 +2714,11 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   store i32 %5, ptr %13, align 4, !tbaa !8
   store i32 %6, ptr %14, align 4, !tbaa !8
   store i32 %7, ptr %15, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 768, ptr %16) #9
-  call void @llvm.lifetime.start.p0(i64 768, ptr %17) #9
-  call void @llvm.lifetime.start.p0(i64 64, ptr %18) #9
-  call void @llvm.lifetime.start.p0(i64 64, ptr %19) #9
-  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #9
+  call void @llvm.lifetime.start.p0(i64 768, ptr %16) #10
+  call void @llvm.lifetime.start.p0(i64 768, ptr %17) #10
+  call void @llvm.lifetime.start.p0(i64 64, ptr %18) #10
+  call void @llvm.lifetime.start.p0(i64 64, ptr %19) #10
+  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #10
   %31 = load ptr, ptr %10, align 8, !tbaa !4
   %32 = getelementptr inbounds %struct.Linear, ptr %31, i32 0, i32 0
   %33 = load ptr, ptr %32, align 8, !tbaa !44
@@ -2331,7 +2730,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %39 = mul nsw i64 %35, %38
   %40 = getelementptr inbounds float, ptr %33, i64 %39
   store ptr %40, ptr %20, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #10
   store i32 0, ptr %21, align 4, !tbaa !8
   br label %41
 
@@ -2342,7 +2741,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   br i1 %44, label %46, label %45
 
 45:                                               ; preds = %41
-  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #10
   br label %57
 
 46:                                               ; preds = %41
@@ -2361,10 +2760,10 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %55 = load i32, ptr %21, align 4, !tbaa !8
   %56 = add nsw i32 %55, 1
   store i32 %56, ptr %21, align 4, !tbaa !8
-  br label %41, !llvm.loop !96
+  br label %41, !llvm.loop !108
 
 57:                                               ; preds = %45
-  call void @llvm.lifetime.start.p0(i64 4, ptr %22) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %22) #10
   store i32 0, ptr %22, align 4, !tbaa !8
   br label %58
 
@@ -2378,7 +2777,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
 
 64:                                               ; preds = %58
   store i32 5, ptr %23, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %22) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %22) #10
   br label %124
 
 65:                                               ; preds = %58
@@ -2388,15 +2787,15 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %69 = load i32, ptr %15, align 4, !tbaa !8
   call void @load_panel_row(ptr noundef %66, i64 noundef %68, i32 noundef %69, ptr noundef %18, ptr noundef %19)
   %70 = getelementptr inbounds %struct.Fetch, ptr %9, i32 0, i32 0
-  %71 = load ptr, ptr %70, align 8, !tbaa !93
+  %71 = load ptr, ptr %70, align 8, !tbaa !105
   %72 = load i32, ptr %22, align 4, !tbaa !8
   %73 = sext i32 %72 to i64
   %74 = getelementptr inbounds %struct.Fetch, ptr %9, i32 0, i32 1
-  %75 = load i64, ptr %74, align 8, !tbaa !95
+  %75 = load i64, ptr %74, align 8, !tbaa !107
   %76 = mul nsw i64 %73, %75
   %77 = getelementptr inbounds i8, ptr %71, i64 %76
   call void @llvm.prefetch.p0(ptr %77, i32 0, i32 2, i32 1)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %24) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %24) #10
   store i32 0, ptr %24, align 4, !tbaa !8
   br label %78
 
@@ -2408,11 +2807,11 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
 
 82:                                               ; preds = %78
   store i32 8, ptr %23, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %24) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %24) #10
   br label %120
 
 83:                                               ; preds = %78
-  call void @llvm.lifetime.start.p0(i64 64, ptr %25) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %25) #10
   %84 = load ptr, ptr %20, align 8, !tbaa !4
   %85 = load i32, ptr %24, align 4, !tbaa !8
   %86 = sext i32 %85 to i64
@@ -2449,14 +2848,14 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %115 = sext i32 %114 to i64
   %116 = getelementptr inbounds [12 x <16 x float>], ptr %17, i64 0, i64 %115
   store <16 x float> %113, ptr %116, align 16, !tbaa !74
-  call void @llvm.lifetime.end.p0(i64 64, ptr %25) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %25) #10
   br label %117
 
 117:                                              ; preds = %83
   %118 = load i32, ptr %24, align 4, !tbaa !8
   %119 = add nsw i32 %118, 1
   store i32 %119, ptr %24, align 4, !tbaa !8
-  br label %78, !llvm.loop !98
+  br label %78, !llvm.loop !110
 
 120:                                              ; preds = %82
   br label %121
@@ -2465,10 +2864,10 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %122 = load i32, ptr %22, align 4, !tbaa !8
   %123 = add nsw i32 %122, 1
   store i32 %123, ptr %22, align 4, !tbaa !8
-  br label %58, !llvm.loop !99
+  br label %58, !llvm.loop !111
 
 124:                                              ; preds = %64
-  call void @llvm.lifetime.start.p0(i64 4, ptr %26) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %26) #10
   store i32 0, ptr %26, align 4, !tbaa !8
   br label %125
 
@@ -2480,11 +2879,11 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
 
 129:                                              ; preds = %125
   store i32 11, ptr %23, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %26) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %26) #10
   br label %259
 
 130:                                              ; preds = %125
-  call void @llvm.lifetime.start.p0(i64 8, ptr %27) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %27) #10
   %131 = load ptr, ptr %10, align 8, !tbaa !4
   %132 = getelementptr inbounds %struct.Linear, ptr %131, i32 0, i32 1
   %133 = load ptr, ptr %132, align 8, !tbaa !47
@@ -2505,7 +2904,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   br i1 %146, label %147, label %169
 
 147:                                              ; preds = %130
-  call void @llvm.lifetime.start.p0(i64 64, ptr %28) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %28) #10
   %148 = load i32, ptr %26, align 4, !tbaa !8
   %149 = sext i32 %148 to i64
   %150 = getelementptr inbounds [12 x <16 x float>], ptr %16, i64 0, i64 %149
@@ -2530,7 +2929,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %168 = fmul <16 x float> %163, %167
   call void @store(ptr noundef %156, <16 x float> noundef %168)
   store i32 13, ptr %23, align 4
-  call void @llvm.lifetime.end.p0(i64 64, ptr %28) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %28) #10
   br label %253
 
 169:                                              ; preds = %130
@@ -2638,7 +3037,7 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   br label %253
 
 253:                                              ; preds = %241, %147
-  call void @llvm.lifetime.end.p0(i64 8, ptr %27) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %27) #10
   %254 = load i32, ptr %23, align 4
   switch i32 %254, label %260 [
     i32 0, label %255
@@ -2652,14 +3051,14 @@ define internal void @linear_tile(ptr noundef %0, ptr noundef %1, ptr %2, i64 %3
   %257 = load i32, ptr %26, align 4, !tbaa !8
   %258 = add nsw i32 %257, 1
   store i32 %258, ptr %26, align 4, !tbaa !8
-  br label %125, !llvm.loop !100
+  br label %125, !llvm.loop !112
 
 259:                                              ; preds = %129
-  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %19) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %18) #9
-  call void @llvm.lifetime.end.p0(i64 768, ptr %17) #9
-  call void @llvm.lifetime.end.p0(i64 768, ptr %16) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %19) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %18) #10
+  call void @llvm.lifetime.end.p0(i64 768, ptr %17) #10
+  call void @llvm.lifetime.end.p0(i64 768, ptr %16) #10
   ret void
 
 260:                                              ; preds = %253
@@ -2727,7 +3126,7 @@ define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef
   br i1 %14, label %15, label %29
 
 15:                                               ; preds = %5
-  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #10
   %16 = load ptr, ptr %6, align 8, !tbaa !4
   %17 = load i64, ptr %7, align 8, !tbaa !24
   %18 = mul nsw i64 %17, 16
@@ -2744,11 +3143,11 @@ define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef
   %27 = bitcast <16 x i32> %26 to <16 x float>
   %28 = load ptr, ptr %10, align 8, !tbaa !4
   store <16 x float> %27, ptr %28, align 4, !tbaa !74
-  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #10
   br label %41
 
 29:                                               ; preds = %5
-  call void @llvm.lifetime.start.p0(i64 8, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %12) #10
   %30 = load ptr, ptr %6, align 8, !tbaa !4
   %31 = load i64, ptr %7, align 8, !tbaa !24
   %32 = mul nsw i64 %31, 32
@@ -2763,7 +3162,7 @@ define internal void @load_panel_row(ptr noundef %0, i64 noundef %1, i32 noundef
   %39 = call <16 x float> @load(ptr noundef %38)
   %40 = load ptr, ptr %10, align 8, !tbaa !4
   store <16 x float> %39, ptr %40, align 4, !tbaa !74
-  call void @llvm.lifetime.end.p0(i64 8, ptr %12) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %12) #10
   br label %41
 
 41:                                               ; preds = %29, %15
@@ -2802,13 +3201,13 @@ define internal <16 x float> @exp16(<16 x float> noundef %0) #4 {
   %10 = call <16 x float> @splat(float noundef -8.700000e+01)
   %11 = call <16 x float> @llvm.maxnum.v16f32(<16 x float> %9, <16 x float> %10)
   store <16 x float> %11, ptr %2, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %3) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %3) #10
   %12 = load <16 x float>, ptr %2, align 4, !tbaa !74
   %13 = call <16 x float> @splat(float noundef 0x3FF7154760000000)
   %14 = fmul <16 x float> %12, %13
   %15 = call <16 x float> @llvm.roundeven.v16f32(<16 x float> %14)
   store <16 x float> %15, ptr %3, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %4) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %4) #10
   %16 = load <16 x float>, ptr %3, align 4, !tbaa !74
   %17 = call <16 x float> @splat(float noundef 0xBFE6300000000000)
   %18 = load <16 x float>, ptr %2, align 4, !tbaa !74
@@ -2819,7 +3218,7 @@ define internal <16 x float> @exp16(<16 x float> noundef %0) #4 {
   %22 = load <16 x float>, ptr %4, align 4, !tbaa !74
   %23 = call <16 x float> @fma16(<16 x float> noundef %20, <16 x float> noundef %21, <16 x float> noundef %22)
   store <16 x float> %23, ptr %4, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %5) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %5) #10
   %24 = call <16 x float> @splat(float noundef 0x3F2A0D2CE0000000)
   store <16 x float> %24, ptr %5, align 4, !tbaa !74
   %25 = load <16 x float>, ptr %5, align 4, !tbaa !74
@@ -2856,7 +3255,7 @@ define internal <16 x float> @exp16(<16 x float> noundef %0) #4 {
   %51 = fadd <16 x float> %49, %50
   %52 = call <16 x float> @fma16(<16 x float> noundef %45, <16 x float> noundef %48, <16 x float> noundef %51)
   store <16 x float> %52, ptr %5, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %6) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %6) #10
   %53 = load <16 x float>, ptr %3, align 4, !tbaa !74
   %54 = fptosi <16 x float> %53 to <16 x i32>
   %55 = add <16 x i32> %54, <i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127, i32 127>
@@ -2866,10 +3265,10 @@ define internal <16 x float> @exp16(<16 x float> noundef %0) #4 {
   %58 = load <16 x i32>, ptr %6, align 4, !tbaa !74
   %59 = bitcast <16 x i32> %58 to <16 x float>
   %60 = fmul <16 x float> %57, %59
-  call void @llvm.lifetime.end.p0(i64 64, ptr %6) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %5) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %4) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %3) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %6) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %5) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %4) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %3) #10
   ret <16 x float> %60
 }
 
@@ -2941,26 +3340,26 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   store ptr %1, ptr %6, align 8, !tbaa !4
   store ptr %2, ptr %7, align 8, !tbaa !4
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   %22 = load ptr, ptr %5, align 8, !tbaa !4
   %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 4
   %24 = load i32, ptr %23, align 8, !tbaa !78
   store i32 %24, ptr %9, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %25 = load i32, ptr %9, align 4, !tbaa !8
   %26 = sdiv i32 %25, 2
   store i32 %26, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #10
   %27 = load ptr, ptr %5, align 8, !tbaa !4
   %28 = getelementptr inbounds %struct.Model, ptr %27, i32 0, i32 2
   %29 = load i32, ptr %28, align 8, !tbaa !77
   store i32 %29, ptr %11, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #10
   %30 = load ptr, ptr %5, align 8, !tbaa !4
   %31 = getelementptr inbounds %struct.Model, ptr %30, i32 0, i32 3
   %32 = load i32, ptr %31, align 4, !tbaa !84
   store i32 %32, ptr %12, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %13) #10
   %33 = load ptr, ptr %7, align 8, !tbaa !4
   %34 = getelementptr inbounds %struct.Batch, ptr %33, i32 0, i32 12
   %35 = load ptr, ptr %34, align 8, !tbaa !79
@@ -2973,13 +3372,13 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %42 = mul nsw i64 %37, %41
   %43 = getelementptr inbounds float, ptr %35, i64 %42
   store ptr %43, ptr %13, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #10
   %44 = load ptr, ptr %5, align 8, !tbaa !4
   %45 = getelementptr inbounds %struct.Model, ptr %44, i32 0, i32 17
-  %46 = load ptr, ptr %45, align 8, !tbaa !101
+  %46 = load ptr, ptr %45, align 8, !tbaa !113
   %47 = load ptr, ptr %7, align 8, !tbaa !4
   %48 = getelementptr inbounds %struct.Batch, ptr %47, i32 0, i32 18
-  %49 = load ptr, ptr %48, align 8, !tbaa !102
+  %49 = load ptr, ptr %48, align 8, !tbaa !114
   %50 = load i32, ptr %8, align 4, !tbaa !8
   %51 = sext i32 %50 to i64
   %52 = getelementptr inbounds i32, ptr %49, i64 %51
@@ -2990,13 +3389,13 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %57 = mul nsw i64 %54, %56
   %58 = getelementptr inbounds float, ptr %46, i64 %57
   store ptr %58, ptr %14, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #10
   %59 = load ptr, ptr %5, align 8, !tbaa !4
   %60 = getelementptr inbounds %struct.Model, ptr %59, i32 0, i32 18
-  %61 = load ptr, ptr %60, align 8, !tbaa !103
+  %61 = load ptr, ptr %60, align 8, !tbaa !115
   %62 = load ptr, ptr %7, align 8, !tbaa !4
   %63 = getelementptr inbounds %struct.Batch, ptr %62, i32 0, i32 18
-  %64 = load ptr, ptr %63, align 8, !tbaa !102
+  %64 = load ptr, ptr %63, align 8, !tbaa !114
   %65 = load i32, ptr %8, align 4, !tbaa !8
   %66 = sext i32 %65 to i64
   %67 = getelementptr inbounds i32, ptr %64, i64 %66
@@ -3007,7 +3406,7 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %72 = mul nsw i64 %69, %71
   %73 = getelementptr inbounds float, ptr %61, i64 %72
   store ptr %73, ptr %15, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #10
   store i32 0, ptr %16, align 4, !tbaa !8
   br label %74
 
@@ -3020,11 +3419,11 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   br i1 %79, label %81, label %80
 
 80:                                               ; preds = %74
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #10
   br label %119
 
 81:                                               ; preds = %74
-  call void @llvm.lifetime.start.p0(i64 8, ptr %17) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %17) #10
   %82 = load ptr, ptr %13, align 8, !tbaa !4
   %83 = load i32, ptr %16, align 4, !tbaa !8
   %84 = load i32, ptr %9, align 4, !tbaa !8
@@ -3032,7 +3431,7 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %86 = sext i32 %85 to i64
   %87 = getelementptr inbounds float, ptr %82, i64 %86
   store ptr %87, ptr %17, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #10
   %88 = load i32, ptr %16, align 4, !tbaa !8
   %89 = load i32, ptr %11, align 4, !tbaa !8
   %90 = icmp slt i32 %88, %89
@@ -3041,13 +3440,13 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
 91:                                               ; preds = %81
   %92 = load ptr, ptr %6, align 8, !tbaa !4
   %93 = getelementptr inbounds %struct.Layer, ptr %92, i32 0, i32 2
-  %94 = load ptr, ptr %93, align 8, !tbaa !104
+  %94 = load ptr, ptr %93, align 8, !tbaa !116
   br label %99
 
 95:                                               ; preds = %81
   %96 = load ptr, ptr %6, align 8, !tbaa !4
   %97 = getelementptr inbounds %struct.Layer, ptr %96, i32 0, i32 3
-  %98 = load ptr, ptr %97, align 8, !tbaa !105
+  %98 = load ptr, ptr %97, align 8, !tbaa !117
   br label %99
 
 99:                                               ; preds = %95, %91
@@ -3074,18 +3473,18 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %114 = load ptr, ptr %15, align 8, !tbaa !4
   %115 = load i32, ptr %10, align 4, !tbaa !8
   call void @rope_head(ptr noundef %112, ptr noundef %113, ptr noundef %114, i32 noundef %115)
-  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %17) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %17) #10
   br label %116
 
 116:                                              ; preds = %111
   %117 = load i32, ptr %16, align 4, !tbaa !8
   %118 = add nsw i32 %117, 1
   store i32 %118, ptr %16, align 4, !tbaa !8
-  br label %74, !llvm.loop !106
+  br label %74, !llvm.loop !118
 
 119:                                              ; preds = %80
-  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #10
   %120 = load ptr, ptr %13, align 8, !tbaa !4
   %121 = load i32, ptr %11, align 4, !tbaa !8
   %122 = load i32, ptr %9, align 4, !tbaa !8
@@ -3093,7 +3492,7 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %124 = sext i32 %123 to i64
   %125 = getelementptr inbounds float, ptr %120, i64 %124
   store ptr %125, ptr %19, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #10
   %126 = load ptr, ptr %19, align 8, !tbaa !4
   %127 = load i32, ptr %12, align 4, !tbaa !8
   %128 = load i32, ptr %9, align 4, !tbaa !8
@@ -3101,7 +3500,7 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %130 = sext i32 %129 to i64
   %131 = getelementptr inbounds float, ptr %126, i64 %130
   store ptr %131, ptr %20, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #10
   store i32 0, ptr %21, align 4, !tbaa !8
   br label %132
 
@@ -3112,7 +3511,7 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   br i1 %135, label %137, label %136
 
 136:                                              ; preds = %132
-  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #10
   br label %163
 
 137:                                              ; preds = %132
@@ -3120,7 +3519,7 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %139 = load ptr, ptr %6, align 8, !tbaa !4
   %140 = load ptr, ptr %7, align 8, !tbaa !4
   %141 = getelementptr inbounds %struct.Batch, ptr %140, i32 0, i32 6
-  %142 = load ptr, ptr %141, align 8, !tbaa !107
+  %142 = load ptr, ptr %141, align 8, !tbaa !119
   %143 = load i32, ptr %8, align 4, !tbaa !8
   %144 = sext i32 %143 to i64
   %145 = getelementptr inbounds i32, ptr %142, i64 %144
@@ -3145,18 +3544,18 @@ define internal void @position_row(ptr noundef %0, ptr noundef %1, ptr noundef %
   %161 = load i32, ptr %21, align 4, !tbaa !8
   %162 = add nsw i32 %161, 1
   store i32 %162, ptr %21, align 4, !tbaa !8
-  br label %132, !llvm.loop !108
+  br label %132, !llvm.loop !120
 
 163:                                              ; preds = %136
-  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %13) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   ret void
 }
 
@@ -3167,226 +3566,47 @@ define internal void @attend_row(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %8 = alloca ptr, align 8
   %9 = alloca i32, align 4
   %10 = alloca i32, align 4
-  %11 = alloca i32, align 4
-  %12 = alloca i32, align 4
-  %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  %15 = alloca ptr, align 8
-  %16 = alloca i32, align 4
-  %17 = alloca i32, align 4
-  %18 = alloca ptr, align 8
-  %19 = alloca ptr, align 8
   store ptr %0, ptr %6, align 8, !tbaa !4
   store ptr %1, ptr %7, align 8, !tbaa !4
   store ptr %2, ptr %8, align 8, !tbaa !4
   store i32 %3, ptr %9, align 4, !tbaa !8
   store i32 %4, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %11) #9
-  %20 = load ptr, ptr %6, align 8, !tbaa !4
-  %21 = getelementptr inbounds %struct.Model, ptr %20, i32 0, i32 4
-  %22 = load i32, ptr %21, align 8, !tbaa !78
-  store i32 %22, ptr %11, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %12) #9
-  %23 = load ptr, ptr %6, align 8, !tbaa !4
-  %24 = getelementptr inbounds %struct.Model, ptr %23, i32 0, i32 2
-  %25 = load i32, ptr %24, align 8, !tbaa !77
-  %26 = load ptr, ptr %6, align 8, !tbaa !4
-  %27 = getelementptr inbounds %struct.Model, ptr %26, i32 0, i32 3
-  %28 = load i32, ptr %27, align 4, !tbaa !84
-  %29 = sdiv i32 %25, %28
-  store i32 %29, ptr %12, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
-  %30 = load ptr, ptr %8, align 8, !tbaa !4
-  %31 = getelementptr inbounds %struct.Batch, ptr %30, i32 0, i32 5
-  %32 = load ptr, ptr %31, align 8, !tbaa !109
-  %33 = load i32, ptr %9, align 4, !tbaa !8
-  %34 = sext i32 %33 to i64
-  %35 = getelementptr inbounds i32, ptr %32, i64 %34
-  %36 = load i32, ptr %35, align 4, !tbaa !8
-  store i32 %36, ptr %13, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
-  %37 = load ptr, ptr %6, align 8, !tbaa !4
-  %38 = getelementptr inbounds %struct.Model, ptr %37, i32 0, i32 10
-  %39 = load i32, ptr %38, align 8, !tbaa !110
-  %40 = icmp ne i32 %39, 0
-  br i1 %40, label %41, label %54
+  %11 = load ptr, ptr %8, align 8, !tbaa !4
+  %12 = getelementptr inbounds %struct.Batch, ptr %11, i32 0, i32 22
+  %13 = load ptr, ptr %12, align 8, !tbaa !121
+  %14 = icmp ne ptr %13, null
+  br i1 %14, label %15, label %30
 
-41:                                               ; preds = %5
-  %42 = load i32, ptr %13, align 4, !tbaa !8
-  %43 = load ptr, ptr %6, align 8, !tbaa !4
-  %44 = getelementptr inbounds %struct.Model, ptr %43, i32 0, i32 10
-  %45 = load i32, ptr %44, align 8, !tbaa !110
-  %46 = icmp sge i32 %42, %45
-  br i1 %46, label %47, label %54
+15:                                               ; preds = %5
+  %16 = load ptr, ptr %8, align 8, !tbaa !4
+  %17 = getelementptr inbounds %struct.Batch, ptr %16, i32 0, i32 22
+  %18 = load ptr, ptr %17, align 8, !tbaa !121
+  %19 = load i32, ptr %9, align 4, !tbaa !8
+  %20 = sext i32 %19 to i64
+  %21 = getelementptr inbounds i32, ptr %18, i64 %20
+  %22 = load i32, ptr %21, align 4, !tbaa !8
+  %23 = icmp sge i32 %22, 0
+  br i1 %23, label %24, label %30
 
-47:                                               ; preds = %41
-  %48 = load i32, ptr %13, align 4, !tbaa !8
-  %49 = load ptr, ptr %6, align 8, !tbaa !4
-  %50 = getelementptr inbounds %struct.Model, ptr %49, i32 0, i32 10
-  %51 = load i32, ptr %50, align 8, !tbaa !110
-  %52 = sub nsw i32 %48, %51
-  %53 = add nsw i32 %52, 1
-  br label %55
+24:                                               ; preds = %15
+  %25 = load ptr, ptr %6, align 8, !tbaa !4
+  %26 = load ptr, ptr %7, align 8, !tbaa !4
+  %27 = load ptr, ptr %8, align 8, !tbaa !4
+  %28 = load i32, ptr %9, align 4, !tbaa !8
+  %29 = load i32, ptr %10, align 4, !tbaa !8
+  call void @attend_node(ptr noundef %25, ptr noundef %26, ptr noundef %27, i32 noundef %28, i32 noundef %29)
+  br label %36
 
-54:                                               ; preds = %41, %5
-  br label %55
+30:                                               ; preds = %15, %5
+  %31 = load ptr, ptr %6, align 8, !tbaa !4
+  %32 = load ptr, ptr %7, align 8, !tbaa !4
+  %33 = load ptr, ptr %8, align 8, !tbaa !4
+  %34 = load i32, ptr %9, align 4, !tbaa !8
+  %35 = load i32, ptr %10, align 4, !tbaa !8
+  call void @attend_heads(ptr noundef %31, ptr noundef %32, ptr noundef %33, i32 noundef %34, i32 noundef %35, ptr noundef null)
+  br label %36
 
-55:                                               ; preds = %54, %47
-  %56 = phi i32 [ %53, %47 ], [ 0, %54 ]
-  store i32 %56, ptr %14, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
-  %57 = load ptr, ptr %8, align 8, !tbaa !4
-  %58 = getelementptr inbounds %struct.Batch, ptr %57, i32 0, i32 8
-  %59 = load ptr, ptr %58, align 8, !tbaa !111
-  %60 = load ptr, ptr %8, align 8, !tbaa !4
-  %61 = getelementptr inbounds %struct.Batch, ptr %60, i32 0, i32 7
-  %62 = load ptr, ptr %61, align 8, !tbaa !112
-  %63 = load i32, ptr %9, align 4, !tbaa !8
-  %64 = sext i32 %63 to i64
-  %65 = getelementptr inbounds i32, ptr %62, i64 %64
-  %66 = load i32, ptr %65, align 4, !tbaa !8
-  %67 = sext i32 %66 to i64
-  %68 = load ptr, ptr %8, align 8, !tbaa !4
-  %69 = getelementptr inbounds %struct.Batch, ptr %68, i32 0, i32 2
-  %70 = load i32, ptr %69, align 8, !tbaa !113
-  %71 = sext i32 %70 to i64
-  %72 = mul nsw i64 %67, %71
-  %73 = getelementptr inbounds i32, ptr %59, i64 %72
-  store ptr %73, ptr %15, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
-  %74 = load i32, ptr %10, align 4, !tbaa !8
-  %75 = load i32, ptr %12, align 4, !tbaa !8
-  %76 = mul nsw i32 %74, %75
-  store i32 %76, ptr %16, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #9
-  %77 = load i32, ptr %12, align 4, !tbaa !8
-  store i32 %77, ptr %17, align 4, !tbaa !8
-  br label %78
-
-78:                                               ; preds = %155, %55
-  %79 = load i32, ptr %17, align 4, !tbaa !8
-  %80 = icmp sgt i32 %79, 0
-  br i1 %80, label %82, label %81
-
-81:                                               ; preds = %78
-  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
-  br label %160
-
-82:                                               ; preds = %78
-  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #9
-  %83 = load ptr, ptr %8, align 8, !tbaa !4
-  %84 = getelementptr inbounds %struct.Batch, ptr %83, i32 0, i32 12
-  %85 = load ptr, ptr %84, align 8, !tbaa !79
-  %86 = load i32, ptr %9, align 4, !tbaa !8
-  %87 = sext i32 %86 to i64
-  %88 = load ptr, ptr %6, align 8, !tbaa !4
-  %89 = getelementptr inbounds %struct.Model, ptr %88, i32 0, i32 11
-  %90 = load i32, ptr %89, align 4, !tbaa !82
-  %91 = sext i32 %90 to i64
-  %92 = mul nsw i64 %87, %91
-  %93 = getelementptr inbounds float, ptr %85, i64 %92
-  %94 = load i32, ptr %16, align 4, !tbaa !8
-  %95 = load i32, ptr %11, align 4, !tbaa !8
-  %96 = mul nsw i32 %94, %95
-  %97 = sext i32 %96 to i64
-  %98 = getelementptr inbounds float, ptr %93, i64 %97
-  store ptr %98, ptr %18, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
-  %99 = load ptr, ptr %8, align 8, !tbaa !4
-  %100 = getelementptr inbounds %struct.Batch, ptr %99, i32 0, i32 13
-  %101 = load ptr, ptr %100, align 8, !tbaa !86
-  %102 = load i32, ptr %9, align 4, !tbaa !8
-  %103 = sext i32 %102 to i64
-  %104 = load ptr, ptr %6, align 8, !tbaa !4
-  %105 = getelementptr inbounds %struct.Model, ptr %104, i32 0, i32 2
-  %106 = load i32, ptr %105, align 8, !tbaa !77
-  %107 = sext i32 %106 to i64
-  %108 = mul nsw i64 %103, %107
-  %109 = load i32, ptr %16, align 4, !tbaa !8
-  %110 = sext i32 %109 to i64
-  %111 = add nsw i64 %108, %110
-  %112 = load i32, ptr %11, align 4, !tbaa !8
-  %113 = sext i32 %112 to i64
-  %114 = mul nsw i64 %111, %113
-  %115 = getelementptr inbounds float, ptr %101, i64 %114
-  store ptr %115, ptr %19, align 8, !tbaa !4
-  %116 = load i32, ptr %17, align 4, !tbaa !8
-  %117 = call i32 @min32(i32 noundef %116, i32 noundef 4)
-  switch i32 %117, label %145 [
-    i32 1, label %118
-    i32 2, label %127
-    i32 3, label %136
-  ]
-
-118:                                              ; preds = %82
-  %119 = load ptr, ptr %6, align 8, !tbaa !4
-  %120 = load ptr, ptr %7, align 8, !tbaa !4
-  %121 = load ptr, ptr %18, align 8, !tbaa !4
-  %122 = load ptr, ptr %15, align 8, !tbaa !4
-  %123 = load i32, ptr %10, align 4, !tbaa !8
-  %124 = load i32, ptr %14, align 4, !tbaa !8
-  %125 = load i32, ptr %13, align 4, !tbaa !8
-  %126 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend1(ptr noundef %119, ptr noundef %120, ptr noundef %121, ptr noundef %122, i32 noundef %123, i32 noundef %124, i32 noundef %125, ptr noundef %126)
-  br label %154
-
-127:                                              ; preds = %82
-  %128 = load ptr, ptr %6, align 8, !tbaa !4
-  %129 = load ptr, ptr %7, align 8, !tbaa !4
-  %130 = load ptr, ptr %18, align 8, !tbaa !4
-  %131 = load ptr, ptr %15, align 8, !tbaa !4
-  %132 = load i32, ptr %10, align 4, !tbaa !8
-  %133 = load i32, ptr %14, align 4, !tbaa !8
-  %134 = load i32, ptr %13, align 4, !tbaa !8
-  %135 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend2(ptr noundef %128, ptr noundef %129, ptr noundef %130, ptr noundef %131, i32 noundef %132, i32 noundef %133, i32 noundef %134, ptr noundef %135)
-  br label %154
-
-136:                                              ; preds = %82
-  %137 = load ptr, ptr %6, align 8, !tbaa !4
-  %138 = load ptr, ptr %7, align 8, !tbaa !4
-  %139 = load ptr, ptr %18, align 8, !tbaa !4
-  %140 = load ptr, ptr %15, align 8, !tbaa !4
-  %141 = load i32, ptr %10, align 4, !tbaa !8
-  %142 = load i32, ptr %14, align 4, !tbaa !8
-  %143 = load i32, ptr %13, align 4, !tbaa !8
-  %144 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend3(ptr noundef %137, ptr noundef %138, ptr noundef %139, ptr noundef %140, i32 noundef %141, i32 noundef %142, i32 noundef %143, ptr noundef %144)
-  br label %154
-
-145:                                              ; preds = %82
-  %146 = load ptr, ptr %6, align 8, !tbaa !4
-  %147 = load ptr, ptr %7, align 8, !tbaa !4
-  %148 = load ptr, ptr %18, align 8, !tbaa !4
-  %149 = load ptr, ptr %15, align 8, !tbaa !4
-  %150 = load i32, ptr %10, align 4, !tbaa !8
-  %151 = load i32, ptr %14, align 4, !tbaa !8
-  %152 = load i32, ptr %13, align 4, !tbaa !8
-  %153 = load ptr, ptr %19, align 8, !tbaa !4
-  call void @attend4(ptr noundef %146, ptr noundef %147, ptr noundef %148, ptr noundef %149, i32 noundef %150, i32 noundef %151, i32 noundef %152, ptr noundef %153)
-  br label %154
-
-154:                                              ; preds = %145, %136, %127, %118
-  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #9
-  br label %155
-
-155:                                              ; preds = %154
-  %156 = load i32, ptr %16, align 4, !tbaa !8
-  %157 = add nsw i32 %156, 4
-  store i32 %157, ptr %16, align 4, !tbaa !8
-  %158 = load i32, ptr %17, align 4, !tbaa !8
-  %159 = sub nsw i32 %158, 4
-  store i32 %159, ptr %17, align 4, !tbaa !8
-  br label %78, !llvm.loop !114
-
-160:                                              ; preds = %81
-  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %11) #9
+36:                                               ; preds = %30, %24
   ret void
 }
 
@@ -3405,7 +3625,7 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   store ptr %1, ptr %6, align 8, !tbaa !4
   store ptr %2, ptr %7, align 8, !tbaa !4
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   store i32 0, ptr %9, align 4, !tbaa !8
   br label %14
 
@@ -3416,18 +3636,18 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   br i1 %17, label %19, label %18
 
 18:                                               ; preds = %14
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   br label %71
 
 19:                                               ; preds = %14
-  call void @llvm.lifetime.start.p0(i64 64, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %10) #10
   %20 = load ptr, ptr %5, align 8, !tbaa !4
   %21 = load i32, ptr %9, align 4, !tbaa !8
   %22 = sext i32 %21 to i64
   %23 = getelementptr inbounds float, ptr %20, i64 %22
   %24 = call <16 x float> @load(ptr noundef %23)
   store <16 x float> %24, ptr %10, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %11) #10
   %25 = load ptr, ptr %5, align 8, !tbaa !4
   %26 = load i32, ptr %8, align 4, !tbaa !8
   %27 = sext i32 %26 to i64
@@ -3437,14 +3657,14 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %31 = getelementptr inbounds float, ptr %28, i64 %30
   %32 = call <16 x float> @load(ptr noundef %31)
   store <16 x float> %32, ptr %11, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %12) #10
   %33 = load ptr, ptr %6, align 8, !tbaa !4
   %34 = load i32, ptr %9, align 4, !tbaa !8
   %35 = sext i32 %34 to i64
   %36 = getelementptr inbounds float, ptr %33, i64 %35
   %37 = call <16 x float> @load(ptr noundef %36)
   store <16 x float> %37, ptr %12, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %13) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %13) #10
   %38 = load ptr, ptr %7, align 8, !tbaa !4
   %39 = load i32, ptr %9, align 4, !tbaa !8
   %40 = sext i32 %39 to i64
@@ -3478,17 +3698,17 @@ define internal void @rope_head(ptr noundef %0, ptr noundef %1, ptr noundef %2, 
   %66 = fmul <16 x float> %64, %65
   %67 = fadd <16 x float> %63, %66
   call void @store(ptr noundef %60, <16 x float> noundef %67)
-  call void @llvm.lifetime.end.p0(i64 64, ptr %13) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %10) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %13) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %11) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %10) #10
   br label %68
 
 68:                                               ; preds = %19
   %69 = load i32, ptr %9, align 4, !tbaa !8
   %70 = add nsw i32 %69, 16
   store i32 %70, ptr %9, align 4, !tbaa !8
-  br label %14, !llvm.loop !115
+  br label %14, !llvm.loop !122
 
 71:                                               ; preds = %18
   ret void
@@ -3503,341 +3723,260 @@ define internal void @write_kv(ptr noundef %0, ptr noundef %1, i32 noundef %2, i
   %11 = alloca ptr, align 8
   %12 = alloca ptr, align 8
   %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  %15 = alloca i64, align 8
+  %14 = alloca %struct.Place, align 8
+  %15 = alloca i32, align 4
   %16 = alloca i32, align 4
   %17 = alloca i32, align 4
-  %18 = alloca i32, align 4
-  %19 = alloca i64, align 8
-  %20 = alloca i64, align 8
+  %18 = alloca ptr, align 8
+  %19 = alloca ptr, align 8
+  %20 = alloca i32, align 4
   %21 = alloca i32, align 4
   %22 = alloca i32, align 4
-  %23 = alloca i32, align 4
-  %24 = alloca ptr, align 8
-  %25 = alloca ptr, align 8
-  %26 = alloca i32, align 4
-  %27 = alloca i32, align 4
-  %28 = alloca i32, align 4
-  %29 = alloca i32, align 4
   store ptr %0, ptr %7, align 8, !tbaa !4
   store ptr %1, ptr %8, align 8, !tbaa !4
   store i32 %2, ptr %9, align 4, !tbaa !8
   store i32 %3, ptr %10, align 4, !tbaa !8
   store ptr %4, ptr %11, align 8, !tbaa !4
   store ptr %5, ptr %12, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #9
-  %30 = load ptr, ptr %7, align 8, !tbaa !4
-  %31 = getelementptr inbounds %struct.Model, ptr %30, i32 0, i32 9
-  %32 = load i32, ptr %31, align 4, !tbaa !116
-  store i32 %32, ptr %13, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #9
-  %33 = load ptr, ptr %7, align 8, !tbaa !4
-  %34 = getelementptr inbounds %struct.Model, ptr %33, i32 0, i32 4
-  %35 = load i32, ptr %34, align 8, !tbaa !78
-  store i32 %35, ptr %14, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %15) #9
-  %36 = load i32, ptr %9, align 4, !tbaa !8
-  %37 = load i32, ptr %13, align 4, !tbaa !8
-  %38 = sdiv i32 %36, %37
-  %39 = sext i32 %38 to i64
-  %40 = load ptr, ptr %7, align 8, !tbaa !4
-  %41 = getelementptr inbounds %struct.Model, ptr %40, i32 0, i32 3
-  %42 = load i32, ptr %41, align 4, !tbaa !84
-  %43 = sext i32 %42 to i64
-  %44 = mul nsw i64 %39, %43
-  %45 = load i32, ptr %10, align 4, !tbaa !8
-  %46 = sext i32 %45 to i64
-  %47 = add nsw i64 %44, %46
-  %48 = load i32, ptr %13, align 4, !tbaa !8
-  %49 = sext i32 %48 to i64
-  %50 = mul nsw i64 %47, %49
-  %51 = load i32, ptr %14, align 4, !tbaa !8
-  %52 = sext i32 %51 to i64
-  %53 = mul nsw i64 %50, %52
-  store i64 %53, ptr %15, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #9
-  %54 = load i32, ptr %9, align 4, !tbaa !8
-  %55 = load i32, ptr %13, align 4, !tbaa !8
-  %56 = srem i32 %54, %55
-  store i32 %56, ptr %16, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #9
-  %57 = load i32, ptr %16, align 4, !tbaa !8
-  %58 = sdiv i32 %57, 32
-  store i32 %58, ptr %17, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %18) #9
-  %59 = load i32, ptr %16, align 4, !tbaa !8
-  %60 = srem i32 %59, 32
-  store i32 %60, ptr %18, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #9
-  %61 = load i64, ptr %15, align 8, !tbaa !24
-  %62 = load i32, ptr %17, align 4, !tbaa !8
-  %63 = sext i32 %62 to i64
-  %64 = load i32, ptr %14, align 4, !tbaa !8
-  %65 = sext i32 %64 to i64
-  %66 = mul nsw i64 %63, %65
-  %67 = mul nsw i64 %66, 32
-  %68 = add nsw i64 %61, %67
-  store i64 %68, ptr %19, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #9
-  %69 = load i64, ptr %15, align 8, !tbaa !24
-  %70 = load i32, ptr %16, align 4, !tbaa !8
-  %71 = sext i32 %70 to i64
-  %72 = load i32, ptr %14, align 4, !tbaa !8
-  %73 = sext i32 %72 to i64
-  %74 = mul nsw i64 %71, %73
-  %75 = add nsw i64 %69, %74
-  store i64 %75, ptr %20, align 8, !tbaa !24
-  %76 = load ptr, ptr %7, align 8, !tbaa !4
-  %77 = getelementptr inbounds %struct.Model, ptr %76, i32 0, i32 8
-  %78 = load i32, ptr %77, align 8, !tbaa !117
-  %79 = icmp ne i32 %78, 0
-  br i1 %79, label %131, label %80
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
+  %23 = load ptr, ptr %7, align 8, !tbaa !4
+  %24 = getelementptr inbounds %struct.Model, ptr %23, i32 0, i32 4
+  %25 = load i32, ptr %24, align 8, !tbaa !78
+  store i32 %25, ptr %13, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 16, ptr %14) #10
+  %26 = load ptr, ptr %7, align 8, !tbaa !4
+  %27 = load i32, ptr %9, align 4, !tbaa !8
+  %28 = load i32, ptr %10, align 4, !tbaa !8
+  %29 = call { i64, i64 } @place_of(ptr noundef %26, i32 noundef %27, i32 noundef %28)
+  %30 = getelementptr inbounds { i64, i64 }, ptr %14, i32 0, i32 0
+  %31 = extractvalue { i64, i64 } %29, 0
+  store i64 %31, ptr %30, align 8
+  %32 = getelementptr inbounds { i64, i64 }, ptr %14, i32 0, i32 1
+  %33 = extractvalue { i64, i64 } %29, 1
+  store i64 %33, ptr %32, align 8
+  %34 = load ptr, ptr %7, align 8, !tbaa !4
+  %35 = getelementptr inbounds %struct.Model, ptr %34, i32 0, i32 8
+  %36 = load i32, ptr %35, align 8, !tbaa !93
+  %37 = icmp ne i32 %36, 0
+  br i1 %37, label %88, label %38
 
-80:                                               ; preds = %6
-  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #9
-  store i32 0, ptr %21, align 4, !tbaa !8
-  br label %81
+38:                                               ; preds = %6
+  call void @llvm.lifetime.start.p0(i64 4, ptr %15) #10
+  store i32 0, ptr %15, align 4, !tbaa !8
+  br label %39
 
-81:                                               ; preds = %104, %80
-  %82 = load i32, ptr %21, align 4, !tbaa !8
-  %83 = load i32, ptr %14, align 4, !tbaa !8
-  %84 = icmp slt i32 %82, %83
-  br i1 %84, label %86, label %85
+39:                                               ; preds = %60, %38
+  %40 = load i32, ptr %15, align 4, !tbaa !8
+  %41 = load i32, ptr %13, align 4, !tbaa !8
+  %42 = icmp slt i32 %40, %41
+  br i1 %42, label %44, label %43
 
-85:                                               ; preds = %81
-  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #9
-  br label %107
+43:                                               ; preds = %39
+  call void @llvm.lifetime.end.p0(i64 4, ptr %15) #10
+  br label %63
 
-86:                                               ; preds = %81
-  %87 = load ptr, ptr %11, align 8, !tbaa !4
-  %88 = load i32, ptr %21, align 4, !tbaa !8
-  %89 = sext i32 %88 to i64
-  %90 = getelementptr inbounds float, ptr %87, i64 %89
-  %91 = load float, ptr %90, align 4, !tbaa !28
-  %92 = load ptr, ptr %8, align 8, !tbaa !4
-  %93 = getelementptr inbounds %struct.Layer, ptr %92, i32 0, i32 9
-  %94 = load ptr, ptr %93, align 8, !tbaa !118
-  %95 = load i64, ptr %19, align 8, !tbaa !24
-  %96 = load i32, ptr %21, align 4, !tbaa !8
-  %97 = mul nsw i32 %96, 32
-  %98 = sext i32 %97 to i64
-  %99 = add nsw i64 %95, %98
-  %100 = load i32, ptr %18, align 4, !tbaa !8
-  %101 = sext i32 %100 to i64
-  %102 = add nsw i64 %99, %101
-  %103 = getelementptr inbounds float, ptr %94, i64 %102
-  store float %91, ptr %103, align 4, !tbaa !28
-  br label %104
+44:                                               ; preds = %39
+  %45 = load ptr, ptr %11, align 8, !tbaa !4
+  %46 = load i32, ptr %15, align 4, !tbaa !8
+  %47 = sext i32 %46 to i64
+  %48 = getelementptr inbounds float, ptr %45, i64 %47
+  %49 = load float, ptr %48, align 4, !tbaa !28
+  %50 = load ptr, ptr %8, align 8, !tbaa !4
+  %51 = getelementptr inbounds %struct.Layer, ptr %50, i32 0, i32 9
+  %52 = load ptr, ptr %51, align 8, !tbaa !88
+  %53 = getelementptr inbounds %struct.Place, ptr %14, i32 0, i32 0
+  %54 = load i64, ptr %53, align 8, !tbaa !94
+  %55 = load i32, ptr %15, align 4, !tbaa !8
+  %56 = mul nsw i32 %55, 32
+  %57 = sext i32 %56 to i64
+  %58 = add nsw i64 %54, %57
+  %59 = getelementptr inbounds float, ptr %52, i64 %58
+  store float %49, ptr %59, align 4, !tbaa !28
+  br label %60
 
-104:                                              ; preds = %86
-  %105 = load i32, ptr %21, align 4, !tbaa !8
-  %106 = add nsw i32 %105, 1
-  store i32 %106, ptr %21, align 4, !tbaa !8
-  br label %81, !llvm.loop !119
+60:                                               ; preds = %44
+  %61 = load i32, ptr %15, align 4, !tbaa !8
+  %62 = add nsw i32 %61, 1
+  store i32 %62, ptr %15, align 4, !tbaa !8
+  br label %39, !llvm.loop !123
 
-107:                                              ; preds = %85
-  call void @llvm.lifetime.start.p0(i64 4, ptr %22) #9
-  store i32 0, ptr %22, align 4, !tbaa !8
-  br label %108
+63:                                               ; preds = %43
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #10
+  store i32 0, ptr %16, align 4, !tbaa !8
+  br label %64
 
-108:                                              ; preds = %127, %107
-  %109 = load i32, ptr %22, align 4, !tbaa !8
-  %110 = load i32, ptr %14, align 4, !tbaa !8
-  %111 = icmp slt i32 %109, %110
-  br i1 %111, label %113, label %112
+64:                                               ; preds = %84, %63
+  %65 = load i32, ptr %16, align 4, !tbaa !8
+  %66 = load i32, ptr %13, align 4, !tbaa !8
+  %67 = icmp slt i32 %65, %66
+  br i1 %67, label %69, label %68
 
-112:                                              ; preds = %108
-  call void @llvm.lifetime.end.p0(i64 4, ptr %22) #9
-  br label %130
+68:                                               ; preds = %64
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #10
+  br label %87
 
-113:                                              ; preds = %108
-  %114 = load ptr, ptr %12, align 8, !tbaa !4
-  %115 = load i32, ptr %22, align 4, !tbaa !8
+69:                                               ; preds = %64
+  %70 = load ptr, ptr %12, align 8, !tbaa !4
+  %71 = load i32, ptr %16, align 4, !tbaa !8
+  %72 = sext i32 %71 to i64
+  %73 = getelementptr inbounds float, ptr %70, i64 %72
+  %74 = load float, ptr %73, align 4, !tbaa !28
+  %75 = load ptr, ptr %8, align 8, !tbaa !4
+  %76 = getelementptr inbounds %struct.Layer, ptr %75, i32 0, i32 10
+  %77 = load ptr, ptr %76, align 8, !tbaa !89
+  %78 = getelementptr inbounds %struct.Place, ptr %14, i32 0, i32 1
+  %79 = load i64, ptr %78, align 8, !tbaa !97
+  %80 = load i32, ptr %16, align 4, !tbaa !8
+  %81 = sext i32 %80 to i64
+  %82 = add nsw i64 %79, %81
+  %83 = getelementptr inbounds float, ptr %77, i64 %82
+  store float %74, ptr %83, align 4, !tbaa !28
+  br label %84
+
+84:                                               ; preds = %69
+  %85 = load i32, ptr %16, align 4, !tbaa !8
+  %86 = add nsw i32 %85, 1
+  store i32 %86, ptr %16, align 4, !tbaa !8
+  br label %64, !llvm.loop !124
+
+87:                                               ; preds = %68
+  store i32 1, ptr %17, align 4
+  br label %159
+
+88:                                               ; preds = %6
+  call void @llvm.lifetime.start.p0(i64 8, ptr %18) #10
+  %89 = load ptr, ptr %8, align 8, !tbaa !4
+  %90 = getelementptr inbounds %struct.Layer, ptr %89, i32 0, i32 9
+  %91 = load ptr, ptr %90, align 8, !tbaa !88
+  %92 = getelementptr inbounds %struct.Place, ptr %14, i32 0, i32 0
+  %93 = load i64, ptr %92, align 8, !tbaa !94
+  %94 = getelementptr inbounds i16, ptr %91, i64 %93
+  store ptr %94, ptr %18, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %19) #10
+  %95 = load ptr, ptr %8, align 8, !tbaa !4
+  %96 = getelementptr inbounds %struct.Layer, ptr %95, i32 0, i32 10
+  %97 = load ptr, ptr %96, align 8, !tbaa !89
+  %98 = getelementptr inbounds %struct.Place, ptr %14, i32 0, i32 1
+  %99 = load i64, ptr %98, align 8, !tbaa !97
+  %100 = getelementptr inbounds i16, ptr %97, i64 %99
+  store ptr %100, ptr %19, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %20) #10
+  store i32 0, ptr %20, align 4, !tbaa !8
+  br label %101
+
+101:                                              ; preds = %118, %88
+  %102 = load i32, ptr %20, align 4, !tbaa !8
+  %103 = load i32, ptr %13, align 4, !tbaa !8
+  %104 = icmp slt i32 %102, %103
+  br i1 %104, label %106, label %105
+
+105:                                              ; preds = %101
+  store i32 8, ptr %17, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %20) #10
+  br label %121
+
+106:                                              ; preds = %101
+  %107 = load ptr, ptr %11, align 8, !tbaa !4
+  %108 = load i32, ptr %20, align 4, !tbaa !8
+  %109 = sext i32 %108 to i64
+  %110 = getelementptr inbounds float, ptr %107, i64 %109
+  %111 = load float, ptr %110, align 4, !tbaa !28
+  %112 = call zeroext i16 @to_bf16(float noundef %111)
+  %113 = load ptr, ptr %18, align 8, !tbaa !4
+  %114 = load i32, ptr %20, align 4, !tbaa !8
+  %115 = mul nsw i32 %114, 32
   %116 = sext i32 %115 to i64
-  %117 = getelementptr inbounds float, ptr %114, i64 %116
-  %118 = load float, ptr %117, align 4, !tbaa !28
-  %119 = load ptr, ptr %8, align 8, !tbaa !4
-  %120 = getelementptr inbounds %struct.Layer, ptr %119, i32 0, i32 10
-  %121 = load ptr, ptr %120, align 8, !tbaa !120
-  %122 = load i64, ptr %20, align 8, !tbaa !24
-  %123 = load i32, ptr %22, align 4, !tbaa !8
-  %124 = sext i32 %123 to i64
-  %125 = add nsw i64 %122, %124
-  %126 = getelementptr inbounds float, ptr %121, i64 %125
-  store float %118, ptr %126, align 4, !tbaa !28
-  br label %127
+  %117 = getelementptr inbounds i16, ptr %113, i64 %116
+  store i16 %112, ptr %117, align 2, !tbaa !30
+  br label %118
 
-127:                                              ; preds = %113
-  %128 = load i32, ptr %22, align 4, !tbaa !8
-  %129 = add nsw i32 %128, 1
+118:                                              ; preds = %106
+  %119 = load i32, ptr %20, align 4, !tbaa !8
+  %120 = add nsw i32 %119, 1
+  store i32 %120, ptr %20, align 4, !tbaa !8
+  br label %101, !llvm.loop !125
+
+121:                                              ; preds = %105
+  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #10
+  store i32 0, ptr %21, align 4, !tbaa !8
+  br label %122
+
+122:                                              ; preds = %155, %121
+  %123 = load i32, ptr %21, align 4, !tbaa !8
+  %124 = load i32, ptr %13, align 4, !tbaa !8
+  %125 = icmp slt i32 %123, %124
+  br i1 %125, label %127, label %126
+
+126:                                              ; preds = %122
+  store i32 11, ptr %17, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #10
+  br label %158
+
+127:                                              ; preds = %122
+  call void @llvm.lifetime.start.p0(i64 4, ptr %22) #10
+  %128 = load i32, ptr %21, align 4, !tbaa !8
+  %129 = srem i32 %128, 32
   store i32 %129, ptr %22, align 4, !tbaa !8
-  br label %108, !llvm.loop !121
+  %130 = load ptr, ptr %12, align 8, !tbaa !4
+  %131 = load i32, ptr %21, align 4, !tbaa !8
+  %132 = sext i32 %131 to i64
+  %133 = getelementptr inbounds float, ptr %130, i64 %132
+  %134 = load float, ptr %133, align 4, !tbaa !28
+  %135 = call zeroext i16 @to_bf16(float noundef %134)
+  %136 = load ptr, ptr %19, align 8, !tbaa !4
+  %137 = load i32, ptr %21, align 4, !tbaa !8
+  %138 = load i32, ptr %22, align 4, !tbaa !8
+  %139 = sub nsw i32 %137, %138
+  %140 = load i32, ptr %22, align 4, !tbaa !8
+  %141 = icmp slt i32 %140, 16
+  br i1 %141, label %142, label %145
 
-130:                                              ; preds = %112
-  store i32 1, ptr %23, align 4
-  br label %214
+142:                                              ; preds = %127
+  %143 = load i32, ptr %22, align 4, !tbaa !8
+  %144 = mul nsw i32 2, %143
+  br label %150
 
-131:                                              ; preds = %6
-  call void @llvm.lifetime.start.p0(i64 8, ptr %24) #9
-  %132 = load ptr, ptr %8, align 8, !tbaa !4
-  %133 = getelementptr inbounds %struct.Layer, ptr %132, i32 0, i32 9
-  %134 = load ptr, ptr %133, align 8, !tbaa !118
-  %135 = load i64, ptr %19, align 8, !tbaa !24
-  %136 = getelementptr inbounds i16, ptr %134, i64 %135
-  store ptr %136, ptr %24, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %25) #9
-  %137 = load ptr, ptr %8, align 8, !tbaa !4
-  %138 = getelementptr inbounds %struct.Layer, ptr %137, i32 0, i32 10
-  %139 = load ptr, ptr %138, align 8, !tbaa !120
-  %140 = load i64, ptr %20, align 8, !tbaa !24
-  %141 = getelementptr inbounds i16, ptr %139, i64 %140
-  store ptr %141, ptr %25, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 4, ptr %26) #9
-  %142 = load i32, ptr %18, align 4, !tbaa !8
-  %143 = icmp slt i32 %142, 16
-  br i1 %143, label %144, label %147
+145:                                              ; preds = %127
+  %146 = load i32, ptr %22, align 4, !tbaa !8
+  %147 = sub nsw i32 %146, 16
+  %148 = mul nsw i32 2, %147
+  %149 = add nsw i32 %148, 1
+  br label %150
 
-144:                                              ; preds = %131
-  %145 = load i32, ptr %18, align 4, !tbaa !8
-  %146 = mul nsw i32 2, %145
-  br label %152
+150:                                              ; preds = %145, %142
+  %151 = phi i32 [ %144, %142 ], [ %149, %145 ]
+  %152 = add nsw i32 %139, %151
+  %153 = sext i32 %152 to i64
+  %154 = getelementptr inbounds i16, ptr %136, i64 %153
+  store i16 %135, ptr %154, align 2, !tbaa !30
+  call void @llvm.lifetime.end.p0(i64 4, ptr %22) #10
+  br label %155
 
-147:                                              ; preds = %131
-  %148 = load i32, ptr %18, align 4, !tbaa !8
-  %149 = sub nsw i32 %148, 16
-  %150 = mul nsw i32 2, %149
-  %151 = add nsw i32 %150, 1
-  br label %152
+155:                                              ; preds = %150
+  %156 = load i32, ptr %21, align 4, !tbaa !8
+  %157 = add nsw i32 %156, 1
+  store i32 %157, ptr %21, align 4, !tbaa !8
+  br label %122, !llvm.loop !126
 
-152:                                              ; preds = %147, %144
-  %153 = phi i32 [ %146, %144 ], [ %151, %147 ]
-  store i32 %153, ptr %26, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %27) #9
-  store i32 0, ptr %27, align 4, !tbaa !8
-  br label %154
+158:                                              ; preds = %126
+  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %18) #10
+  store i32 0, ptr %17, align 4
+  br label %159
 
-154:                                              ; preds = %173, %152
-  %155 = load i32, ptr %27, align 4, !tbaa !8
-  %156 = load i32, ptr %14, align 4, !tbaa !8
-  %157 = icmp slt i32 %155, %156
-  br i1 %157, label %159, label %158
-
-158:                                              ; preds = %154
-  store i32 8, ptr %23, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %27) #9
-  br label %176
-
-159:                                              ; preds = %154
-  %160 = load ptr, ptr %11, align 8, !tbaa !4
-  %161 = load i32, ptr %27, align 4, !tbaa !8
-  %162 = sext i32 %161 to i64
-  %163 = getelementptr inbounds float, ptr %160, i64 %162
-  %164 = load float, ptr %163, align 4, !tbaa !28
-  %165 = call zeroext i16 @to_bf16(float noundef %164)
-  %166 = load ptr, ptr %24, align 8, !tbaa !4
-  %167 = load i32, ptr %27, align 4, !tbaa !8
-  %168 = mul nsw i32 %167, 32
-  %169 = load i32, ptr %26, align 4, !tbaa !8
-  %170 = add nsw i32 %168, %169
-  %171 = sext i32 %170 to i64
-  %172 = getelementptr inbounds i16, ptr %166, i64 %171
-  store i16 %165, ptr %172, align 2, !tbaa !30
-  br label %173
-
-173:                                              ; preds = %159
-  %174 = load i32, ptr %27, align 4, !tbaa !8
-  %175 = add nsw i32 %174, 1
-  store i32 %175, ptr %27, align 4, !tbaa !8
-  br label %154, !llvm.loop !122
-
-176:                                              ; preds = %158
-  call void @llvm.lifetime.start.p0(i64 4, ptr %28) #9
-  store i32 0, ptr %28, align 4, !tbaa !8
-  br label %177
-
-177:                                              ; preds = %210, %176
-  %178 = load i32, ptr %28, align 4, !tbaa !8
-  %179 = load i32, ptr %14, align 4, !tbaa !8
-  %180 = icmp slt i32 %178, %179
-  br i1 %180, label %182, label %181
-
-181:                                              ; preds = %177
-  store i32 11, ptr %23, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %28) #9
-  br label %213
-
-182:                                              ; preds = %177
-  call void @llvm.lifetime.start.p0(i64 4, ptr %29) #9
-  %183 = load i32, ptr %28, align 4, !tbaa !8
-  %184 = srem i32 %183, 32
-  store i32 %184, ptr %29, align 4, !tbaa !8
-  %185 = load ptr, ptr %12, align 8, !tbaa !4
-  %186 = load i32, ptr %28, align 4, !tbaa !8
-  %187 = sext i32 %186 to i64
-  %188 = getelementptr inbounds float, ptr %185, i64 %187
-  %189 = load float, ptr %188, align 4, !tbaa !28
-  %190 = call zeroext i16 @to_bf16(float noundef %189)
-  %191 = load ptr, ptr %25, align 8, !tbaa !4
-  %192 = load i32, ptr %28, align 4, !tbaa !8
-  %193 = load i32, ptr %29, align 4, !tbaa !8
-  %194 = sub nsw i32 %192, %193
-  %195 = load i32, ptr %29, align 4, !tbaa !8
-  %196 = icmp slt i32 %195, 16
-  br i1 %196, label %197, label %200
-
-197:                                              ; preds = %182
-  %198 = load i32, ptr %29, align 4, !tbaa !8
-  %199 = mul nsw i32 2, %198
-  br label %205
-
-200:                                              ; preds = %182
-  %201 = load i32, ptr %29, align 4, !tbaa !8
-  %202 = sub nsw i32 %201, 16
-  %203 = mul nsw i32 2, %202
-  %204 = add nsw i32 %203, 1
-  br label %205
-
-205:                                              ; preds = %200, %197
-  %206 = phi i32 [ %199, %197 ], [ %204, %200 ]
-  %207 = add nsw i32 %194, %206
-  %208 = sext i32 %207 to i64
-  %209 = getelementptr inbounds i16, ptr %191, i64 %208
-  store i16 %190, ptr %209, align 2, !tbaa !30
-  call void @llvm.lifetime.end.p0(i64 4, ptr %29) #9
-  br label %210
-
-210:                                              ; preds = %205
-  %211 = load i32, ptr %28, align 4, !tbaa !8
-  %212 = add nsw i32 %211, 1
-  store i32 %212, ptr %28, align 4, !tbaa !8
-  br label %177, !llvm.loop !123
-
-213:                                              ; preds = %181
-  call void @llvm.lifetime.end.p0(i64 4, ptr %26) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %25) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %24) #9
-  store i32 0, ptr %23, align 4
-  br label %214
-
-214:                                              ; preds = %213, %130
-  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %19) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %18) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %15) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #9
-  %215 = load i32, ptr %23, align 4
-  switch i32 %215, label %217 [
-    i32 0, label %216
-    i32 1, label %216
+159:                                              ; preds = %158, %87
+  call void @llvm.lifetime.end.p0(i64 16, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
+  %160 = load i32, ptr %17, align 4
+  switch i32 %160, label %162 [
+    i32 0, label %161
+    i32 1, label %161
   ]
 
-216:                                              ; preds = %214, %214
+161:                                              ; preds = %159, %159
   ret void
 
-217:                                              ; preds = %214
+162:                                              ; preds = %159
   unreachable
 }
 
@@ -3846,7 +3985,7 @@ define internal zeroext i16 @to_bf16(float noundef %0) #3 {
   %2 = alloca float, align 4
   %3 = alloca i32, align 4
   store float %0, ptr %2, align 4, !tbaa !28
-  call void @llvm.lifetime.start.p0(i64 4, ptr %3) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %3) #10
   call void @llvm.memcpy.p0.p0.i64(ptr align 4 %3, ptr align 4 %2, i64 4, i1 false)
   %4 = load i32, ptr %3, align 4, !tbaa !8
   %5 = add i32 %4, 32767
@@ -3856,132 +3995,331 @@ define internal zeroext i16 @to_bf16(float noundef %0) #3 {
   %9 = add i32 %5, %8
   %10 = lshr i32 %9, 16
   %11 = trunc i32 %10 to i16
-  call void @llvm.lifetime.end.p0(i64 4, ptr %3) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %3) #10
   ret i16 %11
 }
 
-; Function Attrs: nounwind
-define internal void @attend1(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7) #0 {
-  %9 = alloca ptr, align 8
-  %10 = alloca ptr, align 8
-  %11 = alloca ptr, align 8
-  %12 = alloca ptr, align 8
+; Function Attrs: noinline nounwind
+define internal void @attend_node(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i32 noundef %4) #9 {
+  %6 = alloca ptr, align 8
+  %7 = alloca ptr, align 8
+  %8 = alloca ptr, align 8
+  %9 = alloca i32, align 4
+  %10 = alloca i32, align 4
+  %11 = alloca [32768 x i8], align 16
+  %12 = alloca [32768 x i8], align 16
   %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  %15 = alloca i32, align 4
-  %16 = alloca ptr, align 8
-  store ptr %0, ptr %9, align 8, !tbaa !4
-  store ptr %1, ptr %10, align 8, !tbaa !4
-  store ptr %2, ptr %11, align 8, !tbaa !4
-  store ptr %3, ptr %12, align 8, !tbaa !4
-  store i32 %4, ptr %13, align 4, !tbaa !8
-  store i32 %5, ptr %14, align 4, !tbaa !8
-  store i32 %6, ptr %15, align 4, !tbaa !8
-  store ptr %7, ptr %16, align 8, !tbaa !4
-  %17 = load ptr, ptr %9, align 8, !tbaa !4
-  %18 = load ptr, ptr %10, align 8, !tbaa !4
-  %19 = load ptr, ptr %11, align 8, !tbaa !4
-  %20 = load ptr, ptr %12, align 8, !tbaa !4
-  %21 = load i32, ptr %13, align 4, !tbaa !8
-  %22 = load i32, ptr %14, align 4, !tbaa !8
-  %23 = load i32, ptr %15, align 4, !tbaa !8
-  %24 = load ptr, ptr %16, align 8, !tbaa !4
-  call void @attend_group(ptr noundef %17, ptr noundef %18, ptr noundef %19, ptr noundef %20, i32 noundef %21, i32 noundef %22, i32 noundef %23, ptr noundef %24, i32 noundef 1)
+  %14 = alloca %struct.Path, align 8
+  store ptr %0, ptr %6, align 8, !tbaa !4
+  store ptr %1, ptr %7, align 8, !tbaa !4
+  store ptr %2, ptr %8, align 8, !tbaa !4
+  store i32 %3, ptr %9, align 4, !tbaa !8
+  store i32 %4, ptr %10, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 32768, ptr %11) #10
+  call void @llvm.lifetime.start.p0(i64 32768, ptr %12) #10
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
+  %15 = load i32, ptr %9, align 4, !tbaa !8
+  store i32 %15, ptr %13, align 4, !tbaa !8
+  br label %16
+
+16:                                               ; preds = %25, %5
+  %17 = load ptr, ptr %8, align 8, !tbaa !4
+  %18 = getelementptr inbounds %struct.Batch, ptr %17, i32 0, i32 22
+  %19 = load ptr, ptr %18, align 8, !tbaa !121
+  %20 = load i32, ptr %13, align 4, !tbaa !8
+  %21 = sext i32 %20 to i64
+  %22 = getelementptr inbounds i32, ptr %19, i64 %21
+  %23 = load i32, ptr %22, align 4, !tbaa !8
+  %24 = icmp sge i32 %23, 0
+  br i1 %24, label %25, label %33
+
+25:                                               ; preds = %16
+  %26 = load ptr, ptr %8, align 8, !tbaa !4
+  %27 = getelementptr inbounds %struct.Batch, ptr %26, i32 0, i32 22
+  %28 = load ptr, ptr %27, align 8, !tbaa !121
+  %29 = load i32, ptr %13, align 4, !tbaa !8
+  %30 = sext i32 %29 to i64
+  %31 = getelementptr inbounds i32, ptr %28, i64 %30
+  %32 = load i32, ptr %31, align 4, !tbaa !8
+  store i32 %32, ptr %13, align 4, !tbaa !8
+  br label %16, !llvm.loop !127
+
+33:                                               ; preds = %16
+  call void @llvm.lifetime.start.p0(i64 32, ptr %14) #10
+  %34 = getelementptr inbounds %struct.Path, ptr %14, i32 0, i32 0
+  %35 = load ptr, ptr %8, align 8, !tbaa !4
+  store ptr %35, ptr %34, align 8, !tbaa !128
+  %36 = getelementptr inbounds %struct.Path, ptr %14, i32 0, i32 1
+  %37 = load i32, ptr %9, align 4, !tbaa !8
+  store i32 %37, ptr %36, align 8, !tbaa !130
+  %38 = getelementptr inbounds %struct.Path, ptr %14, i32 0, i32 2
+  %39 = load ptr, ptr %8, align 8, !tbaa !4
+  %40 = getelementptr inbounds %struct.Batch, ptr %39, i32 0, i32 5
+  %41 = load ptr, ptr %40, align 8, !tbaa !131
+  %42 = load i32, ptr %13, align 4, !tbaa !8
+  %43 = sext i32 %42 to i64
+  %44 = getelementptr inbounds i32, ptr %41, i64 %43
+  %45 = load i32, ptr %44, align 4, !tbaa !8
+  %46 = add nsw i32 %45, 1
+  %47 = sdiv i32 %46, 32
+  store i32 %47, ptr %38, align 4, !tbaa !132
+  %48 = getelementptr inbounds %struct.Path, ptr %14, i32 0, i32 3
+  %49 = getelementptr inbounds [32768 x i8], ptr %11, i64 0, i64 0
+  store ptr %49, ptr %48, align 8, !tbaa !133
+  %50 = getelementptr inbounds %struct.Path, ptr %14, i32 0, i32 4
+  %51 = getelementptr inbounds [32768 x i8], ptr %12, i64 0, i64 0
+  store ptr %51, ptr %50, align 8, !tbaa !134
+  %52 = load ptr, ptr %6, align 8, !tbaa !4
+  %53 = load ptr, ptr %7, align 8, !tbaa !4
+  %54 = load ptr, ptr %8, align 8, !tbaa !4
+  %55 = load i32, ptr %9, align 4, !tbaa !8
+  %56 = load i32, ptr %10, align 4, !tbaa !8
+  call void @attend_heads(ptr noundef %52, ptr noundef %53, ptr noundef %54, i32 noundef %55, i32 noundef %56, ptr noundef %14)
+  call void @llvm.lifetime.end.p0(i64 32, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
+  call void @llvm.lifetime.end.p0(i64 32768, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 32768, ptr %11) #10
   ret void
 }
 
 ; Function Attrs: nounwind
-define internal void @attend2(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7) #0 {
+define internal void @attend_heads(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i32 noundef %4, ptr noundef %5) #0 {
+  %7 = alloca ptr, align 8
+  %8 = alloca ptr, align 8
   %9 = alloca ptr, align 8
-  %10 = alloca ptr, align 8
-  %11 = alloca ptr, align 8
+  %10 = alloca i32, align 4
+  %11 = alloca i32, align 4
   %12 = alloca ptr, align 8
   %13 = alloca i32, align 4
   %14 = alloca i32, align 4
   %15 = alloca i32, align 4
-  %16 = alloca ptr, align 8
-  store ptr %0, ptr %9, align 8, !tbaa !4
-  store ptr %1, ptr %10, align 8, !tbaa !4
-  store ptr %2, ptr %11, align 8, !tbaa !4
-  store ptr %3, ptr %12, align 8, !tbaa !4
-  store i32 %4, ptr %13, align 4, !tbaa !8
-  store i32 %5, ptr %14, align 4, !tbaa !8
-  store i32 %6, ptr %15, align 4, !tbaa !8
-  store ptr %7, ptr %16, align 8, !tbaa !4
-  %17 = load ptr, ptr %9, align 8, !tbaa !4
-  %18 = load ptr, ptr %10, align 8, !tbaa !4
-  %19 = load ptr, ptr %11, align 8, !tbaa !4
-  %20 = load ptr, ptr %12, align 8, !tbaa !4
-  %21 = load i32, ptr %13, align 4, !tbaa !8
-  %22 = load i32, ptr %14, align 4, !tbaa !8
-  %23 = load i32, ptr %15, align 4, !tbaa !8
-  %24 = load ptr, ptr %16, align 8, !tbaa !4
-  call void @attend_group(ptr noundef %17, ptr noundef %18, ptr noundef %19, ptr noundef %20, i32 noundef %21, i32 noundef %22, i32 noundef %23, ptr noundef %24, i32 noundef 2)
+  %16 = alloca i32, align 4
+  %17 = alloca ptr, align 8
+  %18 = alloca i32, align 4
+  %19 = alloca i32, align 4
+  %20 = alloca ptr, align 8
+  %21 = alloca ptr, align 8
+  store ptr %0, ptr %7, align 8, !tbaa !4
+  store ptr %1, ptr %8, align 8, !tbaa !4
+  store ptr %2, ptr %9, align 8, !tbaa !4
+  store i32 %3, ptr %10, align 4, !tbaa !8
+  store i32 %4, ptr %11, align 4, !tbaa !8
+  store ptr %5, ptr %12, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %13) #10
+  %22 = load ptr, ptr %7, align 8, !tbaa !4
+  %23 = getelementptr inbounds %struct.Model, ptr %22, i32 0, i32 4
+  %24 = load i32, ptr %23, align 8, !tbaa !78
+  store i32 %24, ptr %13, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %14) #10
+  %25 = load ptr, ptr %7, align 8, !tbaa !4
+  %26 = getelementptr inbounds %struct.Model, ptr %25, i32 0, i32 2
+  %27 = load i32, ptr %26, align 8, !tbaa !77
+  %28 = load ptr, ptr %7, align 8, !tbaa !4
+  %29 = getelementptr inbounds %struct.Model, ptr %28, i32 0, i32 3
+  %30 = load i32, ptr %29, align 4, !tbaa !84
+  %31 = sdiv i32 %27, %30
+  store i32 %31, ptr %14, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %15) #10
+  %32 = load ptr, ptr %9, align 8, !tbaa !4
+  %33 = getelementptr inbounds %struct.Batch, ptr %32, i32 0, i32 5
+  %34 = load ptr, ptr %33, align 8, !tbaa !131
+  %35 = load i32, ptr %10, align 4, !tbaa !8
+  %36 = sext i32 %35 to i64
+  %37 = getelementptr inbounds i32, ptr %34, i64 %36
+  %38 = load i32, ptr %37, align 4, !tbaa !8
+  store i32 %38, ptr %15, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %16) #10
+  %39 = load ptr, ptr %7, align 8, !tbaa !4
+  %40 = getelementptr inbounds %struct.Model, ptr %39, i32 0, i32 10
+  %41 = load i32, ptr %40, align 8, !tbaa !135
+  %42 = icmp ne i32 %41, 0
+  br i1 %42, label %43, label %56
+
+43:                                               ; preds = %6
+  %44 = load i32, ptr %15, align 4, !tbaa !8
+  %45 = load ptr, ptr %7, align 8, !tbaa !4
+  %46 = getelementptr inbounds %struct.Model, ptr %45, i32 0, i32 10
+  %47 = load i32, ptr %46, align 8, !tbaa !135
+  %48 = icmp sge i32 %44, %47
+  br i1 %48, label %49, label %56
+
+49:                                               ; preds = %43
+  %50 = load i32, ptr %15, align 4, !tbaa !8
+  %51 = load ptr, ptr %7, align 8, !tbaa !4
+  %52 = getelementptr inbounds %struct.Model, ptr %51, i32 0, i32 10
+  %53 = load i32, ptr %52, align 8, !tbaa !135
+  %54 = sub nsw i32 %50, %53
+  %55 = add nsw i32 %54, 1
+  br label %57
+
+56:                                               ; preds = %43, %6
+  br label %57
+
+57:                                               ; preds = %56, %49
+  %58 = phi i32 [ %55, %49 ], [ 0, %56 ]
+  store i32 %58, ptr %16, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 8, ptr %17) #10
+  %59 = load ptr, ptr %9, align 8, !tbaa !4
+  %60 = getelementptr inbounds %struct.Batch, ptr %59, i32 0, i32 8
+  %61 = load ptr, ptr %60, align 8, !tbaa !136
+  %62 = load ptr, ptr %9, align 8, !tbaa !4
+  %63 = getelementptr inbounds %struct.Batch, ptr %62, i32 0, i32 7
+  %64 = load ptr, ptr %63, align 8, !tbaa !137
+  %65 = load i32, ptr %10, align 4, !tbaa !8
+  %66 = sext i32 %65 to i64
+  %67 = getelementptr inbounds i32, ptr %64, i64 %66
+  %68 = load i32, ptr %67, align 4, !tbaa !8
+  %69 = sext i32 %68 to i64
+  %70 = load ptr, ptr %9, align 8, !tbaa !4
+  %71 = getelementptr inbounds %struct.Batch, ptr %70, i32 0, i32 2
+  %72 = load i32, ptr %71, align 8, !tbaa !138
+  %73 = sext i32 %72 to i64
+  %74 = mul nsw i64 %69, %73
+  %75 = getelementptr inbounds i32, ptr %61, i64 %74
+  store ptr %75, ptr %17, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 4, ptr %18) #10
+  %76 = load i32, ptr %11, align 4, !tbaa !8
+  %77 = load i32, ptr %14, align 4, !tbaa !8
+  %78 = mul nsw i32 %76, %77
+  store i32 %78, ptr %18, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %19) #10
+  %79 = load i32, ptr %14, align 4, !tbaa !8
+  store i32 %79, ptr %19, align 4, !tbaa !8
+  br label %80
+
+80:                                               ; preds = %161, %57
+  %81 = load i32, ptr %19, align 4, !tbaa !8
+  %82 = icmp sgt i32 %81, 0
+  br i1 %82, label %84, label %83
+
+83:                                               ; preds = %80
+  call void @llvm.lifetime.end.p0(i64 4, ptr %19) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %18) #10
+  br label %166
+
+84:                                               ; preds = %80
+  call void @llvm.lifetime.start.p0(i64 8, ptr %20) #10
+  %85 = load ptr, ptr %9, align 8, !tbaa !4
+  %86 = getelementptr inbounds %struct.Batch, ptr %85, i32 0, i32 12
+  %87 = load ptr, ptr %86, align 8, !tbaa !79
+  %88 = load i32, ptr %10, align 4, !tbaa !8
+  %89 = sext i32 %88 to i64
+  %90 = load ptr, ptr %7, align 8, !tbaa !4
+  %91 = getelementptr inbounds %struct.Model, ptr %90, i32 0, i32 11
+  %92 = load i32, ptr %91, align 4, !tbaa !82
+  %93 = sext i32 %92 to i64
+  %94 = mul nsw i64 %89, %93
+  %95 = getelementptr inbounds float, ptr %87, i64 %94
+  %96 = load i32, ptr %18, align 4, !tbaa !8
+  %97 = load i32, ptr %13, align 4, !tbaa !8
+  %98 = mul nsw i32 %96, %97
+  %99 = sext i32 %98 to i64
+  %100 = getelementptr inbounds float, ptr %95, i64 %99
+  store ptr %100, ptr %20, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %21) #10
+  %101 = load ptr, ptr %9, align 8, !tbaa !4
+  %102 = getelementptr inbounds %struct.Batch, ptr %101, i32 0, i32 13
+  %103 = load ptr, ptr %102, align 8, !tbaa !86
+  %104 = load i32, ptr %10, align 4, !tbaa !8
+  %105 = sext i32 %104 to i64
+  %106 = load ptr, ptr %7, align 8, !tbaa !4
+  %107 = getelementptr inbounds %struct.Model, ptr %106, i32 0, i32 2
+  %108 = load i32, ptr %107, align 8, !tbaa !77
+  %109 = sext i32 %108 to i64
+  %110 = mul nsw i64 %105, %109
+  %111 = load i32, ptr %18, align 4, !tbaa !8
+  %112 = sext i32 %111 to i64
+  %113 = add nsw i64 %110, %112
+  %114 = load i32, ptr %13, align 4, !tbaa !8
+  %115 = sext i32 %114 to i64
+  %116 = mul nsw i64 %113, %115
+  %117 = getelementptr inbounds float, ptr %103, i64 %116
+  store ptr %117, ptr %21, align 8, !tbaa !4
+  %118 = load i32, ptr %19, align 4, !tbaa !8
+  %119 = call i32 @min32(i32 noundef %118, i32 noundef 4)
+  switch i32 %119, label %150 [
+    i32 1, label %120
+    i32 2, label %130
+    i32 3, label %140
+  ]
+
+120:                                              ; preds = %84
+  %121 = load ptr, ptr %7, align 8, !tbaa !4
+  %122 = load ptr, ptr %8, align 8, !tbaa !4
+  %123 = load ptr, ptr %20, align 8, !tbaa !4
+  %124 = load ptr, ptr %17, align 8, !tbaa !4
+  %125 = load i32, ptr %11, align 4, !tbaa !8
+  %126 = load i32, ptr %16, align 4, !tbaa !8
+  %127 = load i32, ptr %15, align 4, !tbaa !8
+  %128 = load ptr, ptr %21, align 8, !tbaa !4
+  %129 = load ptr, ptr %12, align 8, !tbaa !4
+  call void @attend1(ptr noundef %121, ptr noundef %122, ptr noundef %123, ptr noundef %124, i32 noundef %125, i32 noundef %126, i32 noundef %127, ptr noundef %128, ptr noundef %129)
+  br label %160
+
+130:                                              ; preds = %84
+  %131 = load ptr, ptr %7, align 8, !tbaa !4
+  %132 = load ptr, ptr %8, align 8, !tbaa !4
+  %133 = load ptr, ptr %20, align 8, !tbaa !4
+  %134 = load ptr, ptr %17, align 8, !tbaa !4
+  %135 = load i32, ptr %11, align 4, !tbaa !8
+  %136 = load i32, ptr %16, align 4, !tbaa !8
+  %137 = load i32, ptr %15, align 4, !tbaa !8
+  %138 = load ptr, ptr %21, align 8, !tbaa !4
+  %139 = load ptr, ptr %12, align 8, !tbaa !4
+  call void @attend2(ptr noundef %131, ptr noundef %132, ptr noundef %133, ptr noundef %134, i32 noundef %135, i32 noundef %136, i32 noundef %137, ptr noundef %138, ptr noundef %139)
+  br label %160
+
+140:                                              ; preds = %84
+  %141 = load ptr, ptr %7, align 8, !tbaa !4
+  %142 = load ptr, ptr %8, align 8, !tbaa !4
+  %143 = load ptr, ptr %20, align 8, !tbaa !4
+  %144 = load ptr, ptr %17, align 8, !tbaa !4
+  %145 = load i32, ptr %11, align 4, !tbaa !8
+  %146 = load i32, ptr %16, align 4, !tbaa !8
+  %147 = load i32, ptr %15, align 4, !tbaa !8
+  %148 = load ptr, ptr %21, align 8, !tbaa !4
+  %149 = load ptr, ptr %12, align 8, !tbaa !4
+  call void @attend3(ptr noundef %141, ptr noundef %142, ptr noundef %143, ptr noundef %144, i32 noundef %145, i32 noundef %146, i32 noundef %147, ptr noundef %148, ptr noundef %149)
+  br label %160
+
+150:                                              ; preds = %84
+  %151 = load ptr, ptr %7, align 8, !tbaa !4
+  %152 = load ptr, ptr %8, align 8, !tbaa !4
+  %153 = load ptr, ptr %20, align 8, !tbaa !4
+  %154 = load ptr, ptr %17, align 8, !tbaa !4
+  %155 = load i32, ptr %11, align 4, !tbaa !8
+  %156 = load i32, ptr %16, align 4, !tbaa !8
+  %157 = load i32, ptr %15, align 4, !tbaa !8
+  %158 = load ptr, ptr %21, align 8, !tbaa !4
+  %159 = load ptr, ptr %12, align 8, !tbaa !4
+  call void @attend4(ptr noundef %151, ptr noundef %152, ptr noundef %153, ptr noundef %154, i32 noundef %155, i32 noundef %156, i32 noundef %157, ptr noundef %158, ptr noundef %159)
+  br label %160
+
+160:                                              ; preds = %150, %140, %130, %120
+  call void @llvm.lifetime.end.p0(i64 8, ptr %21) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %20) #10
+  br label %161
+
+161:                                              ; preds = %160
+  %162 = load i32, ptr %18, align 4, !tbaa !8
+  %163 = add nsw i32 %162, 4
+  store i32 %163, ptr %18, align 4, !tbaa !8
+  %164 = load i32, ptr %19, align 4, !tbaa !8
+  %165 = sub nsw i32 %164, 4
+  store i32 %165, ptr %19, align 4, !tbaa !8
+  br label %80, !llvm.loop !139
+
+166:                                              ; preds = %83
+  call void @llvm.lifetime.end.p0(i64 8, ptr %17) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %16) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %15) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %13) #10
   ret void
 }
 
 ; Function Attrs: nounwind
-define internal void @attend3(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7) #0 {
-  %9 = alloca ptr, align 8
-  %10 = alloca ptr, align 8
-  %11 = alloca ptr, align 8
-  %12 = alloca ptr, align 8
-  %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  %15 = alloca i32, align 4
-  %16 = alloca ptr, align 8
-  store ptr %0, ptr %9, align 8, !tbaa !4
-  store ptr %1, ptr %10, align 8, !tbaa !4
-  store ptr %2, ptr %11, align 8, !tbaa !4
-  store ptr %3, ptr %12, align 8, !tbaa !4
-  store i32 %4, ptr %13, align 4, !tbaa !8
-  store i32 %5, ptr %14, align 4, !tbaa !8
-  store i32 %6, ptr %15, align 4, !tbaa !8
-  store ptr %7, ptr %16, align 8, !tbaa !4
-  %17 = load ptr, ptr %9, align 8, !tbaa !4
-  %18 = load ptr, ptr %10, align 8, !tbaa !4
-  %19 = load ptr, ptr %11, align 8, !tbaa !4
-  %20 = load ptr, ptr %12, align 8, !tbaa !4
-  %21 = load i32, ptr %13, align 4, !tbaa !8
-  %22 = load i32, ptr %14, align 4, !tbaa !8
-  %23 = load i32, ptr %15, align 4, !tbaa !8
-  %24 = load ptr, ptr %16, align 8, !tbaa !4
-  call void @attend_group(ptr noundef %17, ptr noundef %18, ptr noundef %19, ptr noundef %20, i32 noundef %21, i32 noundef %22, i32 noundef %23, ptr noundef %24, i32 noundef 3)
-  ret void
-}
-
-; Function Attrs: nounwind
-define internal void @attend4(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7) #0 {
-  %9 = alloca ptr, align 8
-  %10 = alloca ptr, align 8
-  %11 = alloca ptr, align 8
-  %12 = alloca ptr, align 8
-  %13 = alloca i32, align 4
-  %14 = alloca i32, align 4
-  %15 = alloca i32, align 4
-  %16 = alloca ptr, align 8
-  store ptr %0, ptr %9, align 8, !tbaa !4
-  store ptr %1, ptr %10, align 8, !tbaa !4
-  store ptr %2, ptr %11, align 8, !tbaa !4
-  store ptr %3, ptr %12, align 8, !tbaa !4
-  store i32 %4, ptr %13, align 4, !tbaa !8
-  store i32 %5, ptr %14, align 4, !tbaa !8
-  store i32 %6, ptr %15, align 4, !tbaa !8
-  store ptr %7, ptr %16, align 8, !tbaa !4
-  %17 = load ptr, ptr %9, align 8, !tbaa !4
-  %18 = load ptr, ptr %10, align 8, !tbaa !4
-  %19 = load ptr, ptr %11, align 8, !tbaa !4
-  %20 = load ptr, ptr %12, align 8, !tbaa !4
-  %21 = load i32, ptr %13, align 4, !tbaa !8
-  %22 = load i32, ptr %14, align 4, !tbaa !8
-  %23 = load i32, ptr %15, align 4, !tbaa !8
-  %24 = load ptr, ptr %16, align 8, !tbaa !4
-  call void @attend_group(ptr noundef %17, ptr noundef %18, ptr noundef %19, ptr noundef %20, i32 noundef %21, i32 noundef %22, i32 noundef %23, ptr noundef %24, i32 noundef 4)
-  ret void
-}
-
-; Function Attrs: alwaysinline nounwind
-define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, i32 noundef %8) #4 {
+define internal void @attend1(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, ptr noundef %8) #0 {
   %10 = alloca ptr, align 8
   %11 = alloca ptr, align 8
   %12 = alloca ptr, align 8
@@ -3990,34 +4328,7 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   %15 = alloca i32, align 4
   %16 = alloca i32, align 4
   %17 = alloca ptr, align 8
-  %18 = alloca i32, align 4
-  %19 = alloca i32, align 4
-  %20 = alloca i32, align 4
-  %21 = alloca [4 x float], align 16
-  %22 = alloca [4 x float], align 16
-  %23 = alloca [128 x float], align 16
-  %24 = alloca [4 x <16 x float>], align 16
-  %25 = alloca [4 x <16 x float>], align 16
-  %26 = alloca [4 x <16 x float>], align 16
-  %27 = alloca i32, align 4
-  %28 = alloca i32, align 4
-  %29 = alloca i32, align 4
-  %30 = alloca i32, align 4
-  %31 = alloca i32, align 4
-  %32 = alloca i32, align 4
-  %33 = alloca i32, align 4
-  %34 = alloca i64, align 8
-  %35 = alloca i64, align 8
-  %36 = alloca ptr, align 8
-  %37 = alloca ptr, align 8
-  %38 = alloca i32, align 4
-  %39 = alloca float, align 4
-  %40 = alloca <16 x float>, align 4
-  %41 = alloca <16 x float>, align 4
-  %42 = alloca <16 x i32>, align 4
-  %43 = alloca i32, align 4
-  %44 = alloca <16 x float>, align 4
-  %45 = alloca i32, align 4
+  %18 = alloca ptr, align 8
   store ptr %0, ptr %10, align 8, !tbaa !4
   store ptr %1, ptr %11, align 8, !tbaa !4
   store ptr %2, ptr %12, align 8, !tbaa !4
@@ -4026,476 +4337,682 @@ define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %
   store i32 %5, ptr %15, align 4, !tbaa !8
   store i32 %6, ptr %16, align 4, !tbaa !8
   store ptr %7, ptr %17, align 8, !tbaa !4
-  store i32 %8, ptr %18, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %19) #9
-  %46 = load ptr, ptr %10, align 8, !tbaa !4
-  %47 = getelementptr inbounds %struct.Model, ptr %46, i32 0, i32 4
-  %48 = load i32, ptr %47, align 8, !tbaa !78
-  store i32 %48, ptr %19, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %20) #9
-  %49 = load ptr, ptr %10, align 8, !tbaa !4
-  %50 = getelementptr inbounds %struct.Model, ptr %49, i32 0, i32 8
-  %51 = load i32, ptr %50, align 8, !tbaa !117
-  store i32 %51, ptr %20, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 16, ptr %21) #9
-  call void @llvm.lifetime.start.p0(i64 16, ptr %22) #9
-  call void @llvm.lifetime.start.p0(i64 512, ptr %23) #9
-  call void @llvm.lifetime.start.p0(i64 256, ptr %24) #9
-  call void @llvm.lifetime.start.p0(i64 256, ptr %25) #9
-  call void @llvm.lifetime.start.p0(i64 256, ptr %26) #9
-  call void @llvm.lifetime.start.p0(i64 4, ptr %27) #9
-  store i32 0, ptr %27, align 4, !tbaa !8
-  br label %52
+  store ptr %8, ptr %18, align 8, !tbaa !4
+  %19 = load ptr, ptr %10, align 8, !tbaa !4
+  %20 = load ptr, ptr %11, align 8, !tbaa !4
+  %21 = load ptr, ptr %12, align 8, !tbaa !4
+  %22 = load ptr, ptr %13, align 8, !tbaa !4
+  %23 = load i32, ptr %14, align 4, !tbaa !8
+  %24 = load i32, ptr %15, align 4, !tbaa !8
+  %25 = load i32, ptr %16, align 4, !tbaa !8
+  %26 = load ptr, ptr %17, align 8, !tbaa !4
+  %27 = load ptr, ptr %18, align 8, !tbaa !4
+  call void @attend_group(ptr noundef %19, ptr noundef %20, ptr noundef %21, ptr noundef %22, i32 noundef %23, i32 noundef %24, i32 noundef %25, ptr noundef %26, ptr noundef %27, i32 noundef 1)
+  ret void
+}
 
-52:                                               ; preds = %65, %9
-  %53 = load i32, ptr %27, align 4, !tbaa !8
-  %54 = load i32, ptr %18, align 4, !tbaa !8
-  %55 = icmp slt i32 %53, %54
-  br i1 %55, label %57, label %56
+; Function Attrs: nounwind
+define internal void @attend2(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, ptr noundef %8) #0 {
+  %10 = alloca ptr, align 8
+  %11 = alloca ptr, align 8
+  %12 = alloca ptr, align 8
+  %13 = alloca ptr, align 8
+  %14 = alloca i32, align 4
+  %15 = alloca i32, align 4
+  %16 = alloca i32, align 4
+  %17 = alloca ptr, align 8
+  %18 = alloca ptr, align 8
+  store ptr %0, ptr %10, align 8, !tbaa !4
+  store ptr %1, ptr %11, align 8, !tbaa !4
+  store ptr %2, ptr %12, align 8, !tbaa !4
+  store ptr %3, ptr %13, align 8, !tbaa !4
+  store i32 %4, ptr %14, align 4, !tbaa !8
+  store i32 %5, ptr %15, align 4, !tbaa !8
+  store i32 %6, ptr %16, align 4, !tbaa !8
+  store ptr %7, ptr %17, align 8, !tbaa !4
+  store ptr %8, ptr %18, align 8, !tbaa !4
+  %19 = load ptr, ptr %10, align 8, !tbaa !4
+  %20 = load ptr, ptr %11, align 8, !tbaa !4
+  %21 = load ptr, ptr %12, align 8, !tbaa !4
+  %22 = load ptr, ptr %13, align 8, !tbaa !4
+  %23 = load i32, ptr %14, align 4, !tbaa !8
+  %24 = load i32, ptr %15, align 4, !tbaa !8
+  %25 = load i32, ptr %16, align 4, !tbaa !8
+  %26 = load ptr, ptr %17, align 8, !tbaa !4
+  %27 = load ptr, ptr %18, align 8, !tbaa !4
+  call void @attend_group(ptr noundef %19, ptr noundef %20, ptr noundef %21, ptr noundef %22, i32 noundef %23, i32 noundef %24, i32 noundef %25, ptr noundef %26, ptr noundef %27, i32 noundef 2)
+  ret void
+}
 
-56:                                               ; preds = %52
-  call void @llvm.lifetime.end.p0(i64 4, ptr %27) #9
-  br label %68
+; Function Attrs: nounwind
+define internal void @attend3(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, ptr noundef %8) #0 {
+  %10 = alloca ptr, align 8
+  %11 = alloca ptr, align 8
+  %12 = alloca ptr, align 8
+  %13 = alloca ptr, align 8
+  %14 = alloca i32, align 4
+  %15 = alloca i32, align 4
+  %16 = alloca i32, align 4
+  %17 = alloca ptr, align 8
+  %18 = alloca ptr, align 8
+  store ptr %0, ptr %10, align 8, !tbaa !4
+  store ptr %1, ptr %11, align 8, !tbaa !4
+  store ptr %2, ptr %12, align 8, !tbaa !4
+  store ptr %3, ptr %13, align 8, !tbaa !4
+  store i32 %4, ptr %14, align 4, !tbaa !8
+  store i32 %5, ptr %15, align 4, !tbaa !8
+  store i32 %6, ptr %16, align 4, !tbaa !8
+  store ptr %7, ptr %17, align 8, !tbaa !4
+  store ptr %8, ptr %18, align 8, !tbaa !4
+  %19 = load ptr, ptr %10, align 8, !tbaa !4
+  %20 = load ptr, ptr %11, align 8, !tbaa !4
+  %21 = load ptr, ptr %12, align 8, !tbaa !4
+  %22 = load ptr, ptr %13, align 8, !tbaa !4
+  %23 = load i32, ptr %14, align 4, !tbaa !8
+  %24 = load i32, ptr %15, align 4, !tbaa !8
+  %25 = load i32, ptr %16, align 4, !tbaa !8
+  %26 = load ptr, ptr %17, align 8, !tbaa !4
+  %27 = load ptr, ptr %18, align 8, !tbaa !4
+  call void @attend_group(ptr noundef %19, ptr noundef %20, ptr noundef %21, ptr noundef %22, i32 noundef %23, i32 noundef %24, i32 noundef %25, ptr noundef %26, ptr noundef %27, i32 noundef 3)
+  ret void
+}
 
-57:                                               ; preds = %52
-  %58 = load i32, ptr %27, align 4, !tbaa !8
-  %59 = sext i32 %58 to i64
-  %60 = getelementptr inbounds [4 x float], ptr %21, i64 0, i64 %59
-  store float 0xFFF0000000000000, ptr %60, align 4, !tbaa !28
-  %61 = call <16 x float> @splat(float noundef 0.000000e+00)
-  %62 = load i32, ptr %27, align 4, !tbaa !8
+; Function Attrs: nounwind
+define internal void @attend4(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, ptr noundef %8) #0 {
+  %10 = alloca ptr, align 8
+  %11 = alloca ptr, align 8
+  %12 = alloca ptr, align 8
+  %13 = alloca ptr, align 8
+  %14 = alloca i32, align 4
+  %15 = alloca i32, align 4
+  %16 = alloca i32, align 4
+  %17 = alloca ptr, align 8
+  %18 = alloca ptr, align 8
+  store ptr %0, ptr %10, align 8, !tbaa !4
+  store ptr %1, ptr %11, align 8, !tbaa !4
+  store ptr %2, ptr %12, align 8, !tbaa !4
+  store ptr %3, ptr %13, align 8, !tbaa !4
+  store i32 %4, ptr %14, align 4, !tbaa !8
+  store i32 %5, ptr %15, align 4, !tbaa !8
+  store i32 %6, ptr %16, align 4, !tbaa !8
+  store ptr %7, ptr %17, align 8, !tbaa !4
+  store ptr %8, ptr %18, align 8, !tbaa !4
+  %19 = load ptr, ptr %10, align 8, !tbaa !4
+  %20 = load ptr, ptr %11, align 8, !tbaa !4
+  %21 = load ptr, ptr %12, align 8, !tbaa !4
+  %22 = load ptr, ptr %13, align 8, !tbaa !4
+  %23 = load i32, ptr %14, align 4, !tbaa !8
+  %24 = load i32, ptr %15, align 4, !tbaa !8
+  %25 = load i32, ptr %16, align 4, !tbaa !8
+  %26 = load ptr, ptr %17, align 8, !tbaa !4
+  %27 = load ptr, ptr %18, align 8, !tbaa !4
+  call void @attend_group(ptr noundef %19, ptr noundef %20, ptr noundef %21, ptr noundef %22, i32 noundef %23, i32 noundef %24, i32 noundef %25, ptr noundef %26, ptr noundef %27, i32 noundef 4)
+  ret void
+}
+
+; Function Attrs: alwaysinline nounwind
+define internal void @attend_group(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i32 noundef %4, i32 noundef %5, i32 noundef %6, ptr noundef %7, ptr noundef %8, i32 noundef %9) #4 {
+  %11 = alloca ptr, align 8
+  %12 = alloca ptr, align 8
+  %13 = alloca ptr, align 8
+  %14 = alloca ptr, align 8
+  %15 = alloca i32, align 4
+  %16 = alloca i32, align 4
+  %17 = alloca i32, align 4
+  %18 = alloca ptr, align 8
+  %19 = alloca ptr, align 8
+  %20 = alloca i32, align 4
+  %21 = alloca i32, align 4
+  %22 = alloca i32, align 4
+  %23 = alloca [4 x float], align 16
+  %24 = alloca [4 x float], align 16
+  %25 = alloca [128 x float], align 16
+  %26 = alloca [4 x <16 x float>], align 16
+  %27 = alloca [4 x <16 x float>], align 16
+  %28 = alloca [4 x <16 x float>], align 16
+  %29 = alloca i32, align 4
+  %30 = alloca i32, align 4
+  %31 = alloca i32, align 4
+  %32 = alloca i32, align 4
+  %33 = alloca i32, align 4
+  %34 = alloca i32, align 4
+  %35 = alloca i32, align 4
+  %36 = alloca i64, align 8
+  %37 = alloca i64, align 8
+  %38 = alloca ptr, align 8
+  %39 = alloca ptr, align 8
+  %40 = alloca ptr, align 8
+  %41 = alloca ptr, align 8
+  %42 = alloca i32, align 4
+  %43 = alloca float, align 4
+  %44 = alloca <16 x float>, align 4
+  %45 = alloca <16 x float>, align 4
+  %46 = alloca <16 x i32>, align 4
+  %47 = alloca i32, align 4
+  %48 = alloca <16 x float>, align 4
+  %49 = alloca i32, align 4
+  store ptr %0, ptr %11, align 8, !tbaa !4
+  store ptr %1, ptr %12, align 8, !tbaa !4
+  store ptr %2, ptr %13, align 8, !tbaa !4
+  store ptr %3, ptr %14, align 8, !tbaa !4
+  store i32 %4, ptr %15, align 4, !tbaa !8
+  store i32 %5, ptr %16, align 4, !tbaa !8
+  store i32 %6, ptr %17, align 4, !tbaa !8
+  store ptr %7, ptr %18, align 8, !tbaa !4
+  store ptr %8, ptr %19, align 8, !tbaa !4
+  store i32 %9, ptr %20, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #10
+  %50 = load ptr, ptr %11, align 8, !tbaa !4
+  %51 = getelementptr inbounds %struct.Model, ptr %50, i32 0, i32 4
+  %52 = load i32, ptr %51, align 8, !tbaa !78
+  store i32 %52, ptr %21, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %22) #10
+  %53 = load ptr, ptr %11, align 8, !tbaa !4
+  %54 = getelementptr inbounds %struct.Model, ptr %53, i32 0, i32 8
+  %55 = load i32, ptr %54, align 8, !tbaa !93
+  store i32 %55, ptr %22, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 16, ptr %23) #10
+  call void @llvm.lifetime.start.p0(i64 16, ptr %24) #10
+  call void @llvm.lifetime.start.p0(i64 512, ptr %25) #10
+  call void @llvm.lifetime.start.p0(i64 256, ptr %26) #10
+  call void @llvm.lifetime.start.p0(i64 256, ptr %27) #10
+  call void @llvm.lifetime.start.p0(i64 256, ptr %28) #10
+  call void @llvm.lifetime.start.p0(i64 4, ptr %29) #10
+  store i32 0, ptr %29, align 4, !tbaa !8
+  br label %56
+
+56:                                               ; preds = %69, %10
+  %57 = load i32, ptr %29, align 4, !tbaa !8
+  %58 = load i32, ptr %20, align 4, !tbaa !8
+  %59 = icmp slt i32 %57, %58
+  br i1 %59, label %61, label %60
+
+60:                                               ; preds = %56
+  call void @llvm.lifetime.end.p0(i64 4, ptr %29) #10
+  br label %72
+
+61:                                               ; preds = %56
+  %62 = load i32, ptr %29, align 4, !tbaa !8
   %63 = sext i32 %62 to i64
-  %64 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %63
-  store <16 x float> %61, ptr %64, align 16, !tbaa !74
-  br label %65
-
-65:                                               ; preds = %57
-  %66 = load i32, ptr %27, align 4, !tbaa !8
-  %67 = add nsw i32 %66, 1
-  store i32 %67, ptr %27, align 4, !tbaa !8
-  br label %52, !llvm.loop !124
-
-68:                                               ; preds = %56
-  call void @llvm.lifetime.start.p0(i64 4, ptr %28) #9
-  store i32 0, ptr %28, align 4, !tbaa !8
+  %64 = getelementptr inbounds [4 x float], ptr %23, i64 0, i64 %63
+  store float 0xFFF0000000000000, ptr %64, align 4, !tbaa !28
+  %65 = call <16 x float> @splat(float noundef 0.000000e+00)
+  %66 = load i32, ptr %29, align 4, !tbaa !8
+  %67 = sext i32 %66 to i64
+  %68 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %67
+  store <16 x float> %65, ptr %68, align 16, !tbaa !74
   br label %69
 
-69:                                               ; preds = %82, %68
-  %70 = load i32, ptr %28, align 4, !tbaa !8
-  %71 = load i32, ptr %18, align 4, !tbaa !8
-  %72 = load i32, ptr %19, align 4, !tbaa !8
-  %73 = mul nsw i32 %71, %72
-  %74 = icmp slt i32 %70, %73
-  br i1 %74, label %76, label %75
+69:                                               ; preds = %61
+  %70 = load i32, ptr %29, align 4, !tbaa !8
+  %71 = add nsw i32 %70, 1
+  store i32 %71, ptr %29, align 4, !tbaa !8
+  br label %56, !llvm.loop !140
 
-75:                                               ; preds = %69
-  call void @llvm.lifetime.end.p0(i64 4, ptr %28) #9
-  br label %85
+72:                                               ; preds = %60
+  call void @llvm.lifetime.start.p0(i64 4, ptr %30) #10
+  store i32 0, ptr %30, align 4, !tbaa !8
+  br label %73
 
-76:                                               ; preds = %69
-  %77 = load ptr, ptr %17, align 8, !tbaa !4
-  %78 = load i32, ptr %28, align 4, !tbaa !8
-  %79 = sext i32 %78 to i64
-  %80 = getelementptr inbounds float, ptr %77, i64 %79
-  %81 = call <16 x float> @splat(float noundef 0.000000e+00)
-  call void @store(ptr noundef %80, <16 x float> noundef %81)
-  br label %82
+73:                                               ; preds = %86, %72
+  %74 = load i32, ptr %30, align 4, !tbaa !8
+  %75 = load i32, ptr %20, align 4, !tbaa !8
+  %76 = load i32, ptr %21, align 4, !tbaa !8
+  %77 = mul nsw i32 %75, %76
+  %78 = icmp slt i32 %74, %77
+  br i1 %78, label %80, label %79
 
-82:                                               ; preds = %76
-  %83 = load i32, ptr %28, align 4, !tbaa !8
-  %84 = add nsw i32 %83, 16
-  store i32 %84, ptr %28, align 4, !tbaa !8
-  br label %69, !llvm.loop !125
+79:                                               ; preds = %73
+  call void @llvm.lifetime.end.p0(i64 4, ptr %30) #10
+  br label %89
 
-85:                                               ; preds = %75
-  call void @llvm.lifetime.start.p0(i64 4, ptr %29) #9
-  %86 = load i32, ptr %15, align 4, !tbaa !8
-  %87 = sdiv i32 %86, 32
-  store i32 %87, ptr %29, align 4, !tbaa !8
-  br label %88
+80:                                               ; preds = %73
+  %81 = load ptr, ptr %18, align 8, !tbaa !4
+  %82 = load i32, ptr %30, align 4, !tbaa !8
+  %83 = sext i32 %82 to i64
+  %84 = getelementptr inbounds float, ptr %81, i64 %83
+  %85 = call <16 x float> @splat(float noundef 0.000000e+00)
+  call void @store(ptr noundef %84, <16 x float> noundef %85)
+  br label %86
 
-88:                                               ; preds = %295, %85
-  %89 = load i32, ptr %29, align 4, !tbaa !8
+86:                                               ; preds = %80
+  %87 = load i32, ptr %30, align 4, !tbaa !8
+  %88 = add nsw i32 %87, 16
+  store i32 %88, ptr %30, align 4, !tbaa !8
+  br label %73, !llvm.loop !141
+
+89:                                               ; preds = %79
+  call void @llvm.lifetime.start.p0(i64 4, ptr %31) #10
   %90 = load i32, ptr %16, align 4, !tbaa !8
   %91 = sdiv i32 %90, 32
-  %92 = icmp sle i32 %89, %91
-  br i1 %92, label %94, label %93
+  store i32 %91, ptr %31, align 4, !tbaa !8
+  br label %92
 
-93:                                               ; preds = %88
-  store i32 8, ptr %30, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %29) #9
-  br label %298
+92:                                               ; preds = %327, %89
+  %93 = load i32, ptr %31, align 4, !tbaa !8
+  %94 = load i32, ptr %17, align 4, !tbaa !8
+  %95 = sdiv i32 %94, 32
+  %96 = icmp sle i32 %93, %95
+  br i1 %96, label %98, label %97
 
-94:                                               ; preds = %88
-  call void @llvm.lifetime.start.p0(i64 4, ptr %31) #9
-  %95 = load i32, ptr %29, align 4, !tbaa !8
-  %96 = mul nsw i32 %95, 32
-  store i32 %96, ptr %31, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %32) #9
-  %97 = load i32, ptr %15, align 4, !tbaa !8
-  %98 = load i32, ptr %31, align 4, !tbaa !8
-  %99 = icmp sgt i32 %97, %98
-  br i1 %99, label %100, label %104
+97:                                               ; preds = %92
+  store i32 8, ptr %32, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %31) #10
+  br label %330
 
-100:                                              ; preds = %94
-  %101 = load i32, ptr %15, align 4, !tbaa !8
-  %102 = load i32, ptr %31, align 4, !tbaa !8
-  %103 = sub nsw i32 %101, %102
-  br label %105
+98:                                               ; preds = %92
+  call void @llvm.lifetime.start.p0(i64 4, ptr %33) #10
+  %99 = load i32, ptr %31, align 4, !tbaa !8
+  %100 = mul nsw i32 %99, 32
+  store i32 %100, ptr %33, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %34) #10
+  %101 = load i32, ptr %16, align 4, !tbaa !8
+  %102 = load i32, ptr %33, align 4, !tbaa !8
+  %103 = icmp sgt i32 %101, %102
+  br i1 %103, label %104, label %108
 
-104:                                              ; preds = %94
-  br label %105
+104:                                              ; preds = %98
+  %105 = load i32, ptr %16, align 4, !tbaa !8
+  %106 = load i32, ptr %33, align 4, !tbaa !8
+  %107 = sub nsw i32 %105, %106
+  br label %109
 
-105:                                              ; preds = %104, %100
-  %106 = phi i32 [ %103, %100 ], [ 0, %104 ]
-  store i32 %106, ptr %32, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %33) #9
-  %107 = load i32, ptr %16, align 4, !tbaa !8
-  %108 = load i32, ptr %31, align 4, !tbaa !8
-  %109 = sub nsw i32 %107, %108
-  %110 = call i32 @min32(i32 noundef 31, i32 noundef %109)
-  store i32 %110, ptr %33, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %34) #9
-  %111 = load ptr, ptr %10, align 8, !tbaa !4
-  %112 = load ptr, ptr %13, align 8, !tbaa !4
-  %113 = load i32, ptr %14, align 4, !tbaa !8
-  %114 = load i32, ptr %29, align 4, !tbaa !8
-  %115 = call i64 @kv_tile(ptr noundef %111, ptr noundef %112, i32 noundef %113, i32 noundef %114)
-  store i64 %115, ptr %34, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %35) #9
-  %116 = load ptr, ptr %10, align 8, !tbaa !4
-  %117 = load ptr, ptr %13, align 8, !tbaa !4
-  %118 = load i32, ptr %14, align 4, !tbaa !8
-  %119 = load i32, ptr %29, align 4, !tbaa !8
-  %120 = add nsw i32 %119, 1
-  %121 = load i32, ptr %16, align 4, !tbaa !8
-  %122 = sdiv i32 %121, 32
-  %123 = call i32 @min32(i32 noundef %120, i32 noundef %122)
-  %124 = call i64 @kv_tile(ptr noundef %116, ptr noundef %117, i32 noundef %118, i32 noundef %123)
-  store i64 %124, ptr %35, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %36) #9
-  %125 = load ptr, ptr %11, align 8, !tbaa !4
-  %126 = getelementptr inbounds %struct.Layer, ptr %125, i32 0, i32 9
-  %127 = load ptr, ptr %126, align 8, !tbaa !118
-  store ptr %127, ptr %36, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 8, ptr %37) #9
-  %128 = load ptr, ptr %11, align 8, !tbaa !4
-  %129 = getelementptr inbounds %struct.Layer, ptr %128, i32 0, i32 10
-  %130 = load ptr, ptr %129, align 8, !tbaa !120
-  store ptr %130, ptr %37, align 8, !tbaa !4
-  %131 = load ptr, ptr %12, align 8, !tbaa !4
-  %132 = load i32, ptr %19, align 4, !tbaa !8
-  %133 = load ptr, ptr %36, align 8, !tbaa !4
-  %134 = load i64, ptr %34, align 8, !tbaa !24
-  %135 = getelementptr inbounds i8, ptr %133, i64 %134
-  %136 = load ptr, ptr %36, align 8, !tbaa !4
-  %137 = load i64, ptr %35, align 8, !tbaa !24
+108:                                              ; preds = %98
+  br label %109
+
+109:                                              ; preds = %108, %104
+  %110 = phi i32 [ %107, %104 ], [ 0, %108 ]
+  store i32 %110, ptr %34, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 4, ptr %35) #10
+  %111 = load i32, ptr %17, align 4, !tbaa !8
+  %112 = load i32, ptr %33, align 4, !tbaa !8
+  %113 = sub nsw i32 %111, %112
+  %114 = call i32 @min32(i32 noundef 31, i32 noundef %113)
+  store i32 %114, ptr %35, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 8, ptr %36) #10
+  %115 = load ptr, ptr %11, align 8, !tbaa !4
+  %116 = load ptr, ptr %14, align 8, !tbaa !4
+  %117 = load i32, ptr %15, align 4, !tbaa !8
+  %118 = load i32, ptr %31, align 4, !tbaa !8
+  %119 = call i64 @kv_tile(ptr noundef %115, ptr noundef %116, i32 noundef %117, i32 noundef %118)
+  store i64 %119, ptr %36, align 8, !tbaa !24
+  call void @llvm.lifetime.start.p0(i64 8, ptr %37) #10
+  %120 = load ptr, ptr %11, align 8, !tbaa !4
+  %121 = load ptr, ptr %14, align 8, !tbaa !4
+  %122 = load i32, ptr %15, align 4, !tbaa !8
+  %123 = load i32, ptr %31, align 4, !tbaa !8
+  %124 = add nsw i32 %123, 1
+  %125 = load i32, ptr %17, align 4, !tbaa !8
+  %126 = sdiv i32 %125, 32
+  %127 = call i32 @min32(i32 noundef %124, i32 noundef %126)
+  %128 = call i64 @kv_tile(ptr noundef %120, ptr noundef %121, i32 noundef %122, i32 noundef %127)
+  store i64 %128, ptr %37, align 8, !tbaa !24
+  call void @llvm.lifetime.start.p0(i64 8, ptr %38) #10
+  %129 = load ptr, ptr %12, align 8, !tbaa !4
+  %130 = getelementptr inbounds %struct.Layer, ptr %129, i32 0, i32 9
+  %131 = load ptr, ptr %130, align 8, !tbaa !88
+  %132 = load i64, ptr %36, align 8, !tbaa !24
+  %133 = getelementptr inbounds i8, ptr %131, i64 %132
+  store ptr %133, ptr %38, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %39) #10
+  %134 = load ptr, ptr %12, align 8, !tbaa !4
+  %135 = getelementptr inbounds %struct.Layer, ptr %134, i32 0, i32 10
+  %136 = load ptr, ptr %135, align 8, !tbaa !89
+  %137 = load i64, ptr %36, align 8, !tbaa !24
   %138 = getelementptr inbounds i8, ptr %136, i64 %137
-  %139 = load i32, ptr %20, align 4, !tbaa !8
-  %140 = load ptr, ptr %10, align 8, !tbaa !4
-  %141 = getelementptr inbounds %struct.Model, ptr %140, i32 0, i32 13
-  %142 = load float, ptr %141, align 4, !tbaa !126
-  %143 = load i32, ptr %32, align 4, !tbaa !8
-  %144 = load i32, ptr %33, align 4, !tbaa !8
-  %145 = load i32, ptr %18, align 4, !tbaa !8
-  %146 = getelementptr inbounds [4 x <16 x float>], ptr %25, i64 0, i64 0
-  %147 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 0
-  call void @score_tile(ptr noundef %131, i32 noundef %132, ptr noundef %135, ptr noundef %138, i32 noundef %139, float noundef %142, i32 noundef %143, i32 noundef %144, i32 noundef %145, ptr noundef %146, ptr noundef %147)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %38) #9
-  store i32 0, ptr %38, align 4, !tbaa !8
-  br label %148
+  store ptr %138, ptr %39, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %40) #10
+  %139 = load ptr, ptr %12, align 8, !tbaa !4
+  %140 = getelementptr inbounds %struct.Layer, ptr %139, i32 0, i32 9
+  %141 = load ptr, ptr %140, align 8, !tbaa !88
+  %142 = load i64, ptr %37, align 8, !tbaa !24
+  %143 = getelementptr inbounds i8, ptr %141, i64 %142
+  store ptr %143, ptr %40, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %41) #10
+  %144 = load ptr, ptr %12, align 8, !tbaa !4
+  %145 = getelementptr inbounds %struct.Layer, ptr %144, i32 0, i32 10
+  %146 = load ptr, ptr %145, align 8, !tbaa !89
+  %147 = load i64, ptr %37, align 8, !tbaa !24
+  %148 = getelementptr inbounds i8, ptr %146, i64 %147
+  store ptr %148, ptr %41, align 8, !tbaa !4
+  %149 = load ptr, ptr %19, align 8, !tbaa !4
+  %150 = icmp ne ptr %149, null
+  br i1 %150, label %151, label %170
 
-148:                                              ; preds = %277, %105
-  %149 = load i32, ptr %38, align 4, !tbaa !8
-  %150 = load i32, ptr %18, align 4, !tbaa !8
-  %151 = icmp slt i32 %149, %150
-  br i1 %151, label %153, label %152
+151:                                              ; preds = %109
+  %152 = load i32, ptr %31, align 4, !tbaa !8
+  %153 = load ptr, ptr %19, align 8, !tbaa !4
+  %154 = getelementptr inbounds %struct.Path, ptr %153, i32 0, i32 2
+  %155 = load i32, ptr %154, align 4, !tbaa !132
+  %156 = icmp sge i32 %152, %155
+  br i1 %156, label %157, label %170
 
-152:                                              ; preds = %148
-  store i32 11, ptr %30, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %38) #9
-  br label %280
+157:                                              ; preds = %151
+  %158 = load ptr, ptr %11, align 8, !tbaa !4
+  %159 = load ptr, ptr %12, align 8, !tbaa !4
+  %160 = load ptr, ptr %19, align 8, !tbaa !4
+  %161 = load i32, ptr %15, align 4, !tbaa !8
+  %162 = load i64, ptr %36, align 8, !tbaa !24
+  %163 = load i32, ptr %31, align 4, !tbaa !8
+  call void @gather_tile(ptr noundef %158, ptr noundef %159, ptr noundef %160, i32 noundef %161, i64 noundef %162, i32 noundef %163)
+  %164 = load ptr, ptr %19, align 8, !tbaa !4
+  %165 = getelementptr inbounds %struct.Path, ptr %164, i32 0, i32 3
+  %166 = load ptr, ptr %165, align 8, !tbaa !133
+  store ptr %166, ptr %38, align 8, !tbaa !4
+  %167 = load ptr, ptr %19, align 8, !tbaa !4
+  %168 = getelementptr inbounds %struct.Path, ptr %167, i32 0, i32 4
+  %169 = load ptr, ptr %168, align 8, !tbaa !134
+  store ptr %169, ptr %39, align 8, !tbaa !4
+  br label %170
 
-153:                                              ; preds = %148
-  call void @llvm.lifetime.start.p0(i64 4, ptr %39) #9
-  %154 = load i32, ptr %38, align 4, !tbaa !8
-  %155 = sext i32 %154 to i64
-  %156 = getelementptr inbounds [4 x <16 x float>], ptr %25, i64 0, i64 %155
-  %157 = load <16 x float>, ptr %156, align 16, !tbaa !74
-  %158 = load i32, ptr %38, align 4, !tbaa !8
-  %159 = sext i32 %158 to i64
-  %160 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %159
-  %161 = load <16 x float>, ptr %160, align 16, !tbaa !74
-  %162 = call <16 x float> @llvm.maxnum.v16f32(<16 x float> %157, <16 x float> %161)
-  %163 = call float @llvm.vector.reduce.fmax.v16f32(<16 x float> %162)
-  store float %163, ptr %39, align 4, !tbaa !28
-  %164 = load float, ptr %39, align 4, !tbaa !28
-  %165 = load i32, ptr %38, align 4, !tbaa !8
-  %166 = sext i32 %165 to i64
-  %167 = getelementptr inbounds [4 x float], ptr %21, i64 0, i64 %166
-  %168 = load float, ptr %167, align 4, !tbaa !28
-  %169 = fcmp ogt float %164, %168
-  br i1 %169, label %170, label %172
+170:                                              ; preds = %157, %151, %109
+  %171 = load ptr, ptr %13, align 8, !tbaa !4
+  %172 = load i32, ptr %21, align 4, !tbaa !8
+  %173 = load ptr, ptr %38, align 8, !tbaa !4
+  %174 = load ptr, ptr %40, align 8, !tbaa !4
+  %175 = load i32, ptr %22, align 4, !tbaa !8
+  %176 = load ptr, ptr %11, align 8, !tbaa !4
+  %177 = getelementptr inbounds %struct.Model, ptr %176, i32 0, i32 13
+  %178 = load float, ptr %177, align 4, !tbaa !142
+  %179 = load i32, ptr %34, align 4, !tbaa !8
+  %180 = load i32, ptr %35, align 4, !tbaa !8
+  %181 = load i32, ptr %20, align 4, !tbaa !8
+  %182 = getelementptr inbounds [4 x <16 x float>], ptr %27, i64 0, i64 0
+  %183 = getelementptr inbounds [4 x <16 x float>], ptr %28, i64 0, i64 0
+  call void @score_tile(ptr noundef %171, i32 noundef %172, ptr noundef %173, ptr noundef %174, i32 noundef %175, float noundef %178, i32 noundef %179, i32 noundef %180, i32 noundef %181, ptr noundef %182, ptr noundef %183)
+  call void @llvm.lifetime.start.p0(i64 4, ptr %42) #10
+  store i32 0, ptr %42, align 4, !tbaa !8
+  br label %184
 
-170:                                              ; preds = %153
-  %171 = load float, ptr %39, align 4, !tbaa !28
-  br label %177
+184:                                              ; preds = %313, %170
+  %185 = load i32, ptr %42, align 4, !tbaa !8
+  %186 = load i32, ptr %20, align 4, !tbaa !8
+  %187 = icmp slt i32 %185, %186
+  br i1 %187, label %189, label %188
 
-172:                                              ; preds = %153
-  %173 = load i32, ptr %38, align 4, !tbaa !8
-  %174 = sext i32 %173 to i64
-  %175 = getelementptr inbounds [4 x float], ptr %21, i64 0, i64 %174
-  %176 = load float, ptr %175, align 4, !tbaa !28
-  br label %177
+188:                                              ; preds = %184
+  store i32 11, ptr %32, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %42) #10
+  br label %316
 
-177:                                              ; preds = %172, %170
-  %178 = phi float [ %171, %170 ], [ %176, %172 ]
-  store float %178, ptr %39, align 4, !tbaa !28
-  %179 = load i32, ptr %38, align 4, !tbaa !8
-  %180 = sext i32 %179 to i64
-  %181 = getelementptr inbounds [4 x float], ptr %21, i64 0, i64 %180
-  %182 = load float, ptr %181, align 4, !tbaa !28
-  %183 = load float, ptr %39, align 4, !tbaa !28
-  %184 = fsub float %182, %183
-  %185 = call <16 x float> @splat(float noundef %184)
-  %186 = call <16 x float> @exp16(<16 x float> noundef %185)
-  %187 = extractelement <16 x float> %186, i32 0
-  %188 = load i32, ptr %38, align 4, !tbaa !8
-  %189 = sext i32 %188 to i64
-  %190 = getelementptr inbounds [4 x float], ptr %22, i64 0, i64 %189
-  store float %187, ptr %190, align 4, !tbaa !28
-  %191 = load float, ptr %39, align 4, !tbaa !28
-  %192 = load i32, ptr %38, align 4, !tbaa !8
-  %193 = sext i32 %192 to i64
-  %194 = getelementptr inbounds [4 x float], ptr %21, i64 0, i64 %193
-  store float %191, ptr %194, align 4, !tbaa !28
-  call void @llvm.lifetime.start.p0(i64 64, ptr %40) #9
-  %195 = load i32, ptr %38, align 4, !tbaa !8
-  %196 = sext i32 %195 to i64
-  %197 = getelementptr inbounds [4 x <16 x float>], ptr %25, i64 0, i64 %196
-  %198 = load <16 x float>, ptr %197, align 16, !tbaa !74
-  %199 = load float, ptr %39, align 4, !tbaa !28
-  %200 = call <16 x float> @splat(float noundef %199)
-  %201 = fsub <16 x float> %198, %200
-  %202 = call <16 x float> @exp16(<16 x float> noundef %201)
-  store <16 x float> %202, ptr %40, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %41) #9
-  %203 = load i32, ptr %38, align 4, !tbaa !8
-  %204 = sext i32 %203 to i64
-  %205 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %204
-  %206 = load <16 x float>, ptr %205, align 16, !tbaa !74
-  %207 = load float, ptr %39, align 4, !tbaa !28
-  %208 = call <16 x float> @splat(float noundef %207)
-  %209 = fsub <16 x float> %206, %208
-  %210 = call <16 x float> @exp16(<16 x float> noundef %209)
-  store <16 x float> %210, ptr %41, align 4, !tbaa !74
-  %211 = load i32, ptr %38, align 4, !tbaa !8
-  %212 = sext i32 %211 to i64
-  %213 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %212
-  %214 = load <16 x float>, ptr %213, align 16, !tbaa !74
-  %215 = load i32, ptr %38, align 4, !tbaa !8
+189:                                              ; preds = %184
+  call void @llvm.lifetime.start.p0(i64 4, ptr %43) #10
+  %190 = load i32, ptr %42, align 4, !tbaa !8
+  %191 = sext i32 %190 to i64
+  %192 = getelementptr inbounds [4 x <16 x float>], ptr %27, i64 0, i64 %191
+  %193 = load <16 x float>, ptr %192, align 16, !tbaa !74
+  %194 = load i32, ptr %42, align 4, !tbaa !8
+  %195 = sext i32 %194 to i64
+  %196 = getelementptr inbounds [4 x <16 x float>], ptr %28, i64 0, i64 %195
+  %197 = load <16 x float>, ptr %196, align 16, !tbaa !74
+  %198 = call <16 x float> @llvm.maxnum.v16f32(<16 x float> %193, <16 x float> %197)
+  %199 = call float @llvm.vector.reduce.fmax.v16f32(<16 x float> %198)
+  store float %199, ptr %43, align 4, !tbaa !28
+  %200 = load float, ptr %43, align 4, !tbaa !28
+  %201 = load i32, ptr %42, align 4, !tbaa !8
+  %202 = sext i32 %201 to i64
+  %203 = getelementptr inbounds [4 x float], ptr %23, i64 0, i64 %202
+  %204 = load float, ptr %203, align 4, !tbaa !28
+  %205 = fcmp ogt float %200, %204
+  br i1 %205, label %206, label %208
+
+206:                                              ; preds = %189
+  %207 = load float, ptr %43, align 4, !tbaa !28
+  br label %213
+
+208:                                              ; preds = %189
+  %209 = load i32, ptr %42, align 4, !tbaa !8
+  %210 = sext i32 %209 to i64
+  %211 = getelementptr inbounds [4 x float], ptr %23, i64 0, i64 %210
+  %212 = load float, ptr %211, align 4, !tbaa !28
+  br label %213
+
+213:                                              ; preds = %208, %206
+  %214 = phi float [ %207, %206 ], [ %212, %208 ]
+  store float %214, ptr %43, align 4, !tbaa !28
+  %215 = load i32, ptr %42, align 4, !tbaa !8
   %216 = sext i32 %215 to i64
-  %217 = getelementptr inbounds [4 x float], ptr %22, i64 0, i64 %216
+  %217 = getelementptr inbounds [4 x float], ptr %23, i64 0, i64 %216
   %218 = load float, ptr %217, align 4, !tbaa !28
-  %219 = call <16 x float> @splat(float noundef %218)
-  %220 = fmul <16 x float> %214, %219
-  %221 = load i32, ptr %38, align 4, !tbaa !8
-  %222 = sext i32 %221 to i64
-  %223 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %222
-  store <16 x float> %220, ptr %223, align 16, !tbaa !74
-  %224 = getelementptr inbounds [128 x float], ptr %23, i64 0, i64 0
-  %225 = load i32, ptr %38, align 4, !tbaa !8
-  %226 = mul nsw i32 %225, 32
-  %227 = sext i32 %226 to i64
-  %228 = getelementptr inbounds float, ptr %224, i64 %227
-  %229 = load <16 x float>, ptr %40, align 4, !tbaa !74
-  call void @store(ptr noundef %228, <16 x float> noundef %229)
-  %230 = getelementptr inbounds [128 x float], ptr %23, i64 0, i64 0
-  %231 = load i32, ptr %38, align 4, !tbaa !8
-  %232 = mul nsw i32 %231, 32
-  %233 = sext i32 %232 to i64
-  %234 = getelementptr inbounds float, ptr %230, i64 %233
-  %235 = getelementptr inbounds float, ptr %234, i64 16
-  %236 = load <16 x float>, ptr %41, align 4, !tbaa !74
-  call void @store(ptr noundef %235, <16 x float> noundef %236)
-  call void @llvm.lifetime.start.p0(i64 64, ptr %42) #9
-  store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %42, align 4, !tbaa !74
-  %237 = load <16 x float>, ptr %40, align 4, !tbaa !74
-  %238 = bitcast <16 x float> %237 to <16 x i32>
-  %239 = load i32, ptr %32, align 4, !tbaa !8
-  %240 = insertelement <16 x i32> poison, i32 %239, i64 0
-  %241 = shufflevector <16 x i32> %240, <16 x i32> poison, <16 x i32> zeroinitializer
-  %242 = icmp sge <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %241
-  %243 = sext <16 x i1> %242 to <16 x i32>
-  %244 = load i32, ptr %33, align 4, !tbaa !8
-  %245 = insertelement <16 x i32> poison, i32 %244, i64 0
-  %246 = shufflevector <16 x i32> %245, <16 x i32> poison, <16 x i32> zeroinitializer
-  %247 = icmp sle <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %246
-  %248 = sext <16 x i1> %247 to <16 x i32>
-  %249 = and <16 x i32> %243, %248
-  %250 = and <16 x i32> %238, %249
-  %251 = bitcast <16 x i32> %250 to <16 x float>
-  %252 = load i32, ptr %38, align 4, !tbaa !8
-  %253 = sext i32 %252 to i64
-  %254 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %253
-  %255 = load <16 x float>, ptr %254, align 16, !tbaa !74
-  %256 = fadd <16 x float> %255, %251
-  store <16 x float> %256, ptr %254, align 16, !tbaa !74
-  %257 = load <16 x float>, ptr %41, align 4, !tbaa !74
-  %258 = bitcast <16 x float> %257 to <16 x i32>
-  %259 = load i32, ptr %32, align 4, !tbaa !8
-  %260 = insertelement <16 x i32> poison, i32 %259, i64 0
-  %261 = shufflevector <16 x i32> %260, <16 x i32> poison, <16 x i32> zeroinitializer
-  %262 = icmp sge <16 x i32> <i32 16, i32 17, i32 18, i32 19, i32 20, i32 21, i32 22, i32 23, i32 24, i32 25, i32 26, i32 27, i32 28, i32 29, i32 30, i32 31>, %261
-  %263 = sext <16 x i1> %262 to <16 x i32>
-  %264 = load i32, ptr %33, align 4, !tbaa !8
-  %265 = insertelement <16 x i32> poison, i32 %264, i64 0
-  %266 = shufflevector <16 x i32> %265, <16 x i32> poison, <16 x i32> zeroinitializer
-  %267 = icmp sle <16 x i32> <i32 16, i32 17, i32 18, i32 19, i32 20, i32 21, i32 22, i32 23, i32 24, i32 25, i32 26, i32 27, i32 28, i32 29, i32 30, i32 31>, %266
-  %268 = sext <16 x i1> %267 to <16 x i32>
-  %269 = and <16 x i32> %263, %268
-  %270 = and <16 x i32> %258, %269
-  %271 = bitcast <16 x i32> %270 to <16 x float>
-  %272 = load i32, ptr %38, align 4, !tbaa !8
-  %273 = sext i32 %272 to i64
-  %274 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %273
-  %275 = load <16 x float>, ptr %274, align 16, !tbaa !74
-  %276 = fadd <16 x float> %275, %271
-  store <16 x float> %276, ptr %274, align 16, !tbaa !74
-  call void @llvm.lifetime.end.p0(i64 64, ptr %42) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %41) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %40) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %39) #9
-  br label %277
+  %219 = load float, ptr %43, align 4, !tbaa !28
+  %220 = fsub float %218, %219
+  %221 = call <16 x float> @splat(float noundef %220)
+  %222 = call <16 x float> @exp16(<16 x float> noundef %221)
+  %223 = extractelement <16 x float> %222, i32 0
+  %224 = load i32, ptr %42, align 4, !tbaa !8
+  %225 = sext i32 %224 to i64
+  %226 = getelementptr inbounds [4 x float], ptr %24, i64 0, i64 %225
+  store float %223, ptr %226, align 4, !tbaa !28
+  %227 = load float, ptr %43, align 4, !tbaa !28
+  %228 = load i32, ptr %42, align 4, !tbaa !8
+  %229 = sext i32 %228 to i64
+  %230 = getelementptr inbounds [4 x float], ptr %23, i64 0, i64 %229
+  store float %227, ptr %230, align 4, !tbaa !28
+  call void @llvm.lifetime.start.p0(i64 64, ptr %44) #10
+  %231 = load i32, ptr %42, align 4, !tbaa !8
+  %232 = sext i32 %231 to i64
+  %233 = getelementptr inbounds [4 x <16 x float>], ptr %27, i64 0, i64 %232
+  %234 = load <16 x float>, ptr %233, align 16, !tbaa !74
+  %235 = load float, ptr %43, align 4, !tbaa !28
+  %236 = call <16 x float> @splat(float noundef %235)
+  %237 = fsub <16 x float> %234, %236
+  %238 = call <16 x float> @exp16(<16 x float> noundef %237)
+  store <16 x float> %238, ptr %44, align 4, !tbaa !74
+  call void @llvm.lifetime.start.p0(i64 64, ptr %45) #10
+  %239 = load i32, ptr %42, align 4, !tbaa !8
+  %240 = sext i32 %239 to i64
+  %241 = getelementptr inbounds [4 x <16 x float>], ptr %28, i64 0, i64 %240
+  %242 = load <16 x float>, ptr %241, align 16, !tbaa !74
+  %243 = load float, ptr %43, align 4, !tbaa !28
+  %244 = call <16 x float> @splat(float noundef %243)
+  %245 = fsub <16 x float> %242, %244
+  %246 = call <16 x float> @exp16(<16 x float> noundef %245)
+  store <16 x float> %246, ptr %45, align 4, !tbaa !74
+  %247 = load i32, ptr %42, align 4, !tbaa !8
+  %248 = sext i32 %247 to i64
+  %249 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %248
+  %250 = load <16 x float>, ptr %249, align 16, !tbaa !74
+  %251 = load i32, ptr %42, align 4, !tbaa !8
+  %252 = sext i32 %251 to i64
+  %253 = getelementptr inbounds [4 x float], ptr %24, i64 0, i64 %252
+  %254 = load float, ptr %253, align 4, !tbaa !28
+  %255 = call <16 x float> @splat(float noundef %254)
+  %256 = fmul <16 x float> %250, %255
+  %257 = load i32, ptr %42, align 4, !tbaa !8
+  %258 = sext i32 %257 to i64
+  %259 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %258
+  store <16 x float> %256, ptr %259, align 16, !tbaa !74
+  %260 = getelementptr inbounds [128 x float], ptr %25, i64 0, i64 0
+  %261 = load i32, ptr %42, align 4, !tbaa !8
+  %262 = mul nsw i32 %261, 32
+  %263 = sext i32 %262 to i64
+  %264 = getelementptr inbounds float, ptr %260, i64 %263
+  %265 = load <16 x float>, ptr %44, align 4, !tbaa !74
+  call void @store(ptr noundef %264, <16 x float> noundef %265)
+  %266 = getelementptr inbounds [128 x float], ptr %25, i64 0, i64 0
+  %267 = load i32, ptr %42, align 4, !tbaa !8
+  %268 = mul nsw i32 %267, 32
+  %269 = sext i32 %268 to i64
+  %270 = getelementptr inbounds float, ptr %266, i64 %269
+  %271 = getelementptr inbounds float, ptr %270, i64 16
+  %272 = load <16 x float>, ptr %45, align 4, !tbaa !74
+  call void @store(ptr noundef %271, <16 x float> noundef %272)
+  call void @llvm.lifetime.start.p0(i64 64, ptr %46) #10
+  store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %46, align 4, !tbaa !74
+  %273 = load <16 x float>, ptr %44, align 4, !tbaa !74
+  %274 = bitcast <16 x float> %273 to <16 x i32>
+  %275 = load i32, ptr %34, align 4, !tbaa !8
+  %276 = insertelement <16 x i32> poison, i32 %275, i64 0
+  %277 = shufflevector <16 x i32> %276, <16 x i32> poison, <16 x i32> zeroinitializer
+  %278 = icmp sge <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %277
+  %279 = sext <16 x i1> %278 to <16 x i32>
+  %280 = load i32, ptr %35, align 4, !tbaa !8
+  %281 = insertelement <16 x i32> poison, i32 %280, i64 0
+  %282 = shufflevector <16 x i32> %281, <16 x i32> poison, <16 x i32> zeroinitializer
+  %283 = icmp sle <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, %282
+  %284 = sext <16 x i1> %283 to <16 x i32>
+  %285 = and <16 x i32> %279, %284
+  %286 = and <16 x i32> %274, %285
+  %287 = bitcast <16 x i32> %286 to <16 x float>
+  %288 = load i32, ptr %42, align 4, !tbaa !8
+  %289 = sext i32 %288 to i64
+  %290 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %289
+  %291 = load <16 x float>, ptr %290, align 16, !tbaa !74
+  %292 = fadd <16 x float> %291, %287
+  store <16 x float> %292, ptr %290, align 16, !tbaa !74
+  %293 = load <16 x float>, ptr %45, align 4, !tbaa !74
+  %294 = bitcast <16 x float> %293 to <16 x i32>
+  %295 = load i32, ptr %34, align 4, !tbaa !8
+  %296 = insertelement <16 x i32> poison, i32 %295, i64 0
+  %297 = shufflevector <16 x i32> %296, <16 x i32> poison, <16 x i32> zeroinitializer
+  %298 = icmp sge <16 x i32> <i32 16, i32 17, i32 18, i32 19, i32 20, i32 21, i32 22, i32 23, i32 24, i32 25, i32 26, i32 27, i32 28, i32 29, i32 30, i32 31>, %297
+  %299 = sext <16 x i1> %298 to <16 x i32>
+  %300 = load i32, ptr %35, align 4, !tbaa !8
+  %301 = insertelement <16 x i32> poison, i32 %300, i64 0
+  %302 = shufflevector <16 x i32> %301, <16 x i32> poison, <16 x i32> zeroinitializer
+  %303 = icmp sle <16 x i32> <i32 16, i32 17, i32 18, i32 19, i32 20, i32 21, i32 22, i32 23, i32 24, i32 25, i32 26, i32 27, i32 28, i32 29, i32 30, i32 31>, %302
+  %304 = sext <16 x i1> %303 to <16 x i32>
+  %305 = and <16 x i32> %299, %304
+  %306 = and <16 x i32> %294, %305
+  %307 = bitcast <16 x i32> %306 to <16 x float>
+  %308 = load i32, ptr %42, align 4, !tbaa !8
+  %309 = sext i32 %308 to i64
+  %310 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %309
+  %311 = load <16 x float>, ptr %310, align 16, !tbaa !74
+  %312 = fadd <16 x float> %311, %307
+  store <16 x float> %312, ptr %310, align 16, !tbaa !74
+  call void @llvm.lifetime.end.p0(i64 64, ptr %46) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %45) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %44) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %43) #10
+  br label %313
 
-277:                                              ; preds = %177
-  %278 = load i32, ptr %38, align 4, !tbaa !8
-  %279 = add nsw i32 %278, 1
-  store i32 %279, ptr %38, align 4, !tbaa !8
-  br label %148, !llvm.loop !127
+313:                                              ; preds = %213
+  %314 = load i32, ptr %42, align 4, !tbaa !8
+  %315 = add nsw i32 %314, 1
+  store i32 %315, ptr %42, align 4, !tbaa !8
+  br label %184, !llvm.loop !143
 
-280:                                              ; preds = %152
-  %281 = load ptr, ptr %17, align 8, !tbaa !4
-  %282 = getelementptr inbounds [4 x float], ptr %22, i64 0, i64 0
-  %283 = getelementptr inbounds [128 x float], ptr %23, i64 0, i64 0
-  %284 = load ptr, ptr %37, align 8, !tbaa !4
-  %285 = load i64, ptr %34, align 8, !tbaa !24
-  %286 = getelementptr inbounds i8, ptr %284, i64 %285
-  %287 = load ptr, ptr %37, align 8, !tbaa !4
-  %288 = load i64, ptr %35, align 8, !tbaa !24
-  %289 = getelementptr inbounds i8, ptr %287, i64 %288
-  %290 = load i32, ptr %19, align 4, !tbaa !8
-  %291 = load i32, ptr %20, align 4, !tbaa !8
-  %292 = load i32, ptr %32, align 4, !tbaa !8
-  %293 = load i32, ptr %33, align 4, !tbaa !8
-  %294 = load i32, ptr %18, align 4, !tbaa !8
-  call void @value_tile(ptr noundef %281, ptr noundef %282, ptr noundef %283, ptr noundef %286, ptr noundef %289, i32 noundef %290, i32 noundef %291, i32 noundef %292, i32 noundef %293, i32 noundef %294)
-  call void @llvm.lifetime.end.p0(i64 8, ptr %37) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %36) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %35) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %34) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %33) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %32) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %31) #9
-  br label %295
+316:                                              ; preds = %188
+  %317 = load ptr, ptr %18, align 8, !tbaa !4
+  %318 = getelementptr inbounds [4 x float], ptr %24, i64 0, i64 0
+  %319 = getelementptr inbounds [128 x float], ptr %25, i64 0, i64 0
+  %320 = load ptr, ptr %39, align 8, !tbaa !4
+  %321 = load ptr, ptr %41, align 8, !tbaa !4
+  %322 = load i32, ptr %21, align 4, !tbaa !8
+  %323 = load i32, ptr %22, align 4, !tbaa !8
+  %324 = load i32, ptr %34, align 4, !tbaa !8
+  %325 = load i32, ptr %35, align 4, !tbaa !8
+  %326 = load i32, ptr %20, align 4, !tbaa !8
+  call void @value_tile(ptr noundef %317, ptr noundef %318, ptr noundef %319, ptr noundef %320, ptr noundef %321, i32 noundef %322, i32 noundef %323, i32 noundef %324, i32 noundef %325, i32 noundef %326)
+  call void @llvm.lifetime.end.p0(i64 8, ptr %41) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %40) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %39) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %38) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %37) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %36) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %35) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %34) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %33) #10
+  br label %327
 
-295:                                              ; preds = %280
-  %296 = load i32, ptr %29, align 4, !tbaa !8
-  %297 = add nsw i32 %296, 1
-  store i32 %297, ptr %29, align 4, !tbaa !8
-  br label %88, !llvm.loop !128
+327:                                              ; preds = %316
+  %328 = load i32, ptr %31, align 4, !tbaa !8
+  %329 = add nsw i32 %328, 1
+  store i32 %329, ptr %31, align 4, !tbaa !8
+  br label %92, !llvm.loop !144
 
-298:                                              ; preds = %93
-  call void @llvm.lifetime.start.p0(i64 4, ptr %43) #9
-  store i32 0, ptr %43, align 4, !tbaa !8
-  br label %299
+330:                                              ; preds = %97
+  call void @llvm.lifetime.start.p0(i64 4, ptr %47) #10
+  store i32 0, ptr %47, align 4, !tbaa !8
+  br label %331
 
-299:                                              ; preds = %343, %298
-  %300 = load i32, ptr %43, align 4, !tbaa !8
-  %301 = load i32, ptr %18, align 4, !tbaa !8
-  %302 = icmp slt i32 %300, %301
-  br i1 %302, label %304, label %303
+331:                                              ; preds = %375, %330
+  %332 = load i32, ptr %47, align 4, !tbaa !8
+  %333 = load i32, ptr %20, align 4, !tbaa !8
+  %334 = icmp slt i32 %332, %333
+  br i1 %334, label %336, label %335
 
-303:                                              ; preds = %299
-  store i32 14, ptr %30, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %43) #9
-  br label %346
+335:                                              ; preds = %331
+  store i32 14, ptr %32, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %47) #10
+  br label %378
 
-304:                                              ; preds = %299
-  call void @llvm.lifetime.start.p0(i64 64, ptr %44) #9
-  %305 = load i32, ptr %43, align 4, !tbaa !8
-  %306 = sext i32 %305 to i64
-  %307 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %306
-  %308 = load <16 x float>, ptr %307, align 16, !tbaa !74
-  %309 = call float @sum16(<16 x float> noundef %308)
-  %310 = fdiv float 1.000000e+00, %309
-  %311 = call <16 x float> @splat(float noundef %310)
-  store <16 x float> %311, ptr %44, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 4, ptr %45) #9
-  store i32 0, ptr %45, align 4, !tbaa !8
-  br label %312
+336:                                              ; preds = %331
+  call void @llvm.lifetime.start.p0(i64 64, ptr %48) #10
+  %337 = load i32, ptr %47, align 4, !tbaa !8
+  %338 = sext i32 %337 to i64
+  %339 = getelementptr inbounds [4 x <16 x float>], ptr %26, i64 0, i64 %338
+  %340 = load <16 x float>, ptr %339, align 16, !tbaa !74
+  %341 = call float @sum16(<16 x float> noundef %340)
+  %342 = fdiv float 1.000000e+00, %341
+  %343 = call <16 x float> @splat(float noundef %342)
+  store <16 x float> %343, ptr %48, align 4, !tbaa !74
+  call void @llvm.lifetime.start.p0(i64 4, ptr %49) #10
+  store i32 0, ptr %49, align 4, !tbaa !8
+  br label %344
 
-312:                                              ; preds = %339, %304
-  %313 = load i32, ptr %45, align 4, !tbaa !8
-  %314 = load i32, ptr %19, align 4, !tbaa !8
-  %315 = icmp slt i32 %313, %314
-  br i1 %315, label %317, label %316
+344:                                              ; preds = %371, %336
+  %345 = load i32, ptr %49, align 4, !tbaa !8
+  %346 = load i32, ptr %21, align 4, !tbaa !8
+  %347 = icmp slt i32 %345, %346
+  br i1 %347, label %349, label %348
 
-316:                                              ; preds = %312
-  store i32 17, ptr %30, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %45) #9
-  br label %342
+348:                                              ; preds = %344
+  store i32 17, ptr %32, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %49) #10
+  br label %374
 
-317:                                              ; preds = %312
-  %318 = load ptr, ptr %17, align 8, !tbaa !4
-  %319 = load i32, ptr %43, align 4, !tbaa !8
-  %320 = load i32, ptr %19, align 4, !tbaa !8
-  %321 = mul nsw i32 %319, %320
-  %322 = sext i32 %321 to i64
-  %323 = getelementptr inbounds float, ptr %318, i64 %322
-  %324 = load i32, ptr %45, align 4, !tbaa !8
-  %325 = sext i32 %324 to i64
-  %326 = getelementptr inbounds float, ptr %323, i64 %325
-  %327 = load ptr, ptr %17, align 8, !tbaa !4
-  %328 = load i32, ptr %43, align 4, !tbaa !8
-  %329 = load i32, ptr %19, align 4, !tbaa !8
-  %330 = mul nsw i32 %328, %329
-  %331 = sext i32 %330 to i64
-  %332 = getelementptr inbounds float, ptr %327, i64 %331
-  %333 = load i32, ptr %45, align 4, !tbaa !8
-  %334 = sext i32 %333 to i64
-  %335 = getelementptr inbounds float, ptr %332, i64 %334
-  %336 = call <16 x float> @load(ptr noundef %335)
-  %337 = load <16 x float>, ptr %44, align 4, !tbaa !74
-  %338 = fmul <16 x float> %336, %337
-  call void @store(ptr noundef %326, <16 x float> noundef %338)
-  br label %339
+349:                                              ; preds = %344
+  %350 = load ptr, ptr %18, align 8, !tbaa !4
+  %351 = load i32, ptr %47, align 4, !tbaa !8
+  %352 = load i32, ptr %21, align 4, !tbaa !8
+  %353 = mul nsw i32 %351, %352
+  %354 = sext i32 %353 to i64
+  %355 = getelementptr inbounds float, ptr %350, i64 %354
+  %356 = load i32, ptr %49, align 4, !tbaa !8
+  %357 = sext i32 %356 to i64
+  %358 = getelementptr inbounds float, ptr %355, i64 %357
+  %359 = load ptr, ptr %18, align 8, !tbaa !4
+  %360 = load i32, ptr %47, align 4, !tbaa !8
+  %361 = load i32, ptr %21, align 4, !tbaa !8
+  %362 = mul nsw i32 %360, %361
+  %363 = sext i32 %362 to i64
+  %364 = getelementptr inbounds float, ptr %359, i64 %363
+  %365 = load i32, ptr %49, align 4, !tbaa !8
+  %366 = sext i32 %365 to i64
+  %367 = getelementptr inbounds float, ptr %364, i64 %366
+  %368 = call <16 x float> @load(ptr noundef %367)
+  %369 = load <16 x float>, ptr %48, align 4, !tbaa !74
+  %370 = fmul <16 x float> %368, %369
+  call void @store(ptr noundef %358, <16 x float> noundef %370)
+  br label %371
 
-339:                                              ; preds = %317
-  %340 = load i32, ptr %45, align 4, !tbaa !8
-  %341 = add nsw i32 %340, 16
-  store i32 %341, ptr %45, align 4, !tbaa !8
-  br label %312, !llvm.loop !129
+371:                                              ; preds = %349
+  %372 = load i32, ptr %49, align 4, !tbaa !8
+  %373 = add nsw i32 %372, 16
+  store i32 %373, ptr %49, align 4, !tbaa !8
+  br label %344, !llvm.loop !145
 
-342:                                              ; preds = %316
-  call void @llvm.lifetime.end.p0(i64 64, ptr %44) #9
-  br label %343
+374:                                              ; preds = %348
+  call void @llvm.lifetime.end.p0(i64 64, ptr %48) #10
+  br label %375
 
-343:                                              ; preds = %342
-  %344 = load i32, ptr %43, align 4, !tbaa !8
-  %345 = add nsw i32 %344, 1
-  store i32 %345, ptr %43, align 4, !tbaa !8
-  br label %299, !llvm.loop !130
+375:                                              ; preds = %374
+  %376 = load i32, ptr %47, align 4, !tbaa !8
+  %377 = add nsw i32 %376, 1
+  store i32 %377, ptr %47, align 4, !tbaa !8
+  br label %331, !llvm.loop !146
 
-346:                                              ; preds = %303
-  call void @llvm.lifetime.end.p0(i64 256, ptr %26) #9
-  call void @llvm.lifetime.end.p0(i64 256, ptr %25) #9
-  call void @llvm.lifetime.end.p0(i64 256, ptr %24) #9
-  call void @llvm.lifetime.end.p0(i64 512, ptr %23) #9
-  call void @llvm.lifetime.end.p0(i64 16, ptr %22) #9
-  call void @llvm.lifetime.end.p0(i64 16, ptr %21) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %20) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %19) #9
+378:                                              ; preds = %335
+  call void @llvm.lifetime.end.p0(i64 256, ptr %28) #10
+  call void @llvm.lifetime.end.p0(i64 256, ptr %27) #10
+  call void @llvm.lifetime.end.p0(i64 256, ptr %26) #10
+  call void @llvm.lifetime.end.p0(i64 512, ptr %25) #10
+  call void @llvm.lifetime.end.p0(i64 16, ptr %24) #10
+  call void @llvm.lifetime.end.p0(i64 16, ptr %23) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %22) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #10
   ret void
 }
 
@@ -4513,29 +5030,29 @@ define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32
   store ptr %1, ptr %6, align 8, !tbaa !4
   store i32 %2, ptr %7, align 4, !tbaa !8
   store i32 %3, ptr %8, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %9) #10
   %13 = load i32, ptr %8, align 4, !tbaa !8
   %14 = mul nsw i32 %13, 32
   store i32 %14, ptr %9, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %10) #10
   %15 = load ptr, ptr %5, align 8, !tbaa !4
   %16 = getelementptr inbounds %struct.Model, ptr %15, i32 0, i32 9
-  %17 = load i32, ptr %16, align 4, !tbaa !116
+  %17 = load i32, ptr %16, align 4, !tbaa !99
   store i32 %17, ptr %10, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 8, ptr %11) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %11) #10
   %18 = load ptr, ptr %5, align 8, !tbaa !4
   %19 = getelementptr inbounds %struct.Model, ptr %18, i32 0, i32 4
   %20 = load i32, ptr %19, align 8, !tbaa !78
   %21 = load ptr, ptr %5, align 8, !tbaa !4
   %22 = getelementptr inbounds %struct.Model, ptr %21, i32 0, i32 8
-  %23 = load i32, ptr %22, align 8, !tbaa !117
+  %23 = load i32, ptr %22, align 8, !tbaa !93
   %24 = icmp ne i32 %23, 0
   %25 = zext i1 %24 to i64
   %26 = select i1 %24, i32 2, i32 4
   %27 = mul nsw i32 %20, %26
   %28 = sext i32 %27 to i64
   store i64 %28, ptr %11, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %12) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %12) #10
   %29 = load ptr, ptr %6, align 8, !tbaa !4
   %30 = load i32, ptr %9, align 4, !tbaa !8
   %31 = load i32, ptr %10, align 4, !tbaa !8
@@ -4566,11 +5083,202 @@ define internal i64 @kv_tile(ptr noundef %0, ptr noundef %1, i32 noundef %2, i32
   %55 = add nsw i64 %48, %54
   %56 = load i64, ptr %11, align 8, !tbaa !24
   %57 = mul nsw i64 %55, %56
-  call void @llvm.lifetime.end.p0(i64 8, ptr %12) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %11) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #9
-  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %12) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %11) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %10) #10
+  call void @llvm.lifetime.end.p0(i64 4, ptr %9) #10
   ret i64 %57
+}
+
+; Function Attrs: nounwind
+define internal void @gather_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2, i32 noundef %3, i64 noundef %4, i32 noundef %5) #0 {
+  %7 = alloca ptr, align 8
+  %8 = alloca ptr, align 8
+  %9 = alloca ptr, align 8
+  %10 = alloca i32, align 4
+  %11 = alloca i64, align 8
+  %12 = alloca i32, align 4
+  %13 = alloca ptr, align 8
+  %14 = alloca i64, align 8
+  %15 = alloca i32, align 4
+  %16 = alloca i32, align 4
+  %17 = alloca i32, align 4
+  %18 = alloca %struct.Place, align 8
+  %19 = alloca %struct.Place, align 8
+  store ptr %0, ptr %7, align 8, !tbaa !4
+  store ptr %1, ptr %8, align 8, !tbaa !4
+  store ptr %2, ptr %9, align 8, !tbaa !4
+  store i32 %3, ptr %10, align 4, !tbaa !8
+  store i64 %4, ptr %11, align 8, !tbaa !24
+  store i32 %5, ptr %12, align 4, !tbaa !8
+  call void @llvm.lifetime.start.p0(i64 8, ptr %13) #10
+  %20 = load ptr, ptr %9, align 8, !tbaa !4
+  %21 = getelementptr inbounds %struct.Path, ptr %20, i32 0, i32 0
+  %22 = load ptr, ptr %21, align 8, !tbaa !128
+  store ptr %22, ptr %13, align 8, !tbaa !4
+  call void @llvm.lifetime.start.p0(i64 8, ptr %14) #10
+  %23 = load ptr, ptr %7, align 8, !tbaa !4
+  %24 = getelementptr inbounds %struct.Model, ptr %23, i32 0, i32 4
+  %25 = load i32, ptr %24, align 8, !tbaa !78
+  %26 = sext i32 %25 to i64
+  %27 = mul nsw i64 32, %26
+  %28 = load ptr, ptr %7, align 8, !tbaa !4
+  %29 = getelementptr inbounds %struct.Model, ptr %28, i32 0, i32 8
+  %30 = load i32, ptr %29, align 8, !tbaa !93
+  %31 = icmp ne i32 %30, 0
+  %32 = zext i1 %31 to i64
+  %33 = select i1 %31, i32 2, i32 4
+  %34 = sext i32 %33 to i64
+  %35 = mul nsw i64 %27, %34
+  store i64 %35, ptr %14, align 8, !tbaa !24
+  %36 = load ptr, ptr %9, align 8, !tbaa !4
+  %37 = getelementptr inbounds %struct.Path, ptr %36, i32 0, i32 3
+  %38 = load ptr, ptr %37, align 8, !tbaa !133
+  %39 = load ptr, ptr %8, align 8, !tbaa !4
+  %40 = getelementptr inbounds %struct.Layer, ptr %39, i32 0, i32 9
+  %41 = load ptr, ptr %40, align 8, !tbaa !88
+  %42 = load i64, ptr %11, align 8, !tbaa !24
+  %43 = getelementptr inbounds i8, ptr %41, i64 %42
+  %44 = load i64, ptr %14, align 8, !tbaa !24
+  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %38, ptr align 1 %43, i64 %44, i1 false)
+  %45 = load ptr, ptr %9, align 8, !tbaa !4
+  %46 = getelementptr inbounds %struct.Path, ptr %45, i32 0, i32 4
+  %47 = load ptr, ptr %46, align 8, !tbaa !134
+  %48 = load ptr, ptr %8, align 8, !tbaa !4
+  %49 = getelementptr inbounds %struct.Layer, ptr %48, i32 0, i32 10
+  %50 = load ptr, ptr %49, align 8, !tbaa !89
+  %51 = load i64, ptr %11, align 8, !tbaa !24
+  %52 = getelementptr inbounds i8, ptr %50, i64 %51
+  %53 = load i64, ptr %14, align 8, !tbaa !24
+  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %47, ptr align 1 %52, i64 %53, i1 false)
+  call void @llvm.lifetime.start.p0(i64 4, ptr %15) #10
+  %54 = load ptr, ptr %9, align 8, !tbaa !4
+  %55 = getelementptr inbounds %struct.Path, ptr %54, i32 0, i32 1
+  %56 = load i32, ptr %55, align 8, !tbaa !130
+  store i32 %56, ptr %15, align 4, !tbaa !8
+  br label %57
+
+57:                                               ; preds = %127, %6
+  %58 = load ptr, ptr %13, align 8, !tbaa !4
+  %59 = getelementptr inbounds %struct.Batch, ptr %58, i32 0, i32 22
+  %60 = load ptr, ptr %59, align 8, !tbaa !121
+  %61 = load i32, ptr %15, align 4, !tbaa !8
+  %62 = sext i32 %61 to i64
+  %63 = getelementptr inbounds i32, ptr %60, i64 %62
+  %64 = load i32, ptr %63, align 4, !tbaa !8
+  %65 = icmp sge i32 %64, 0
+  br i1 %65, label %67, label %66
+
+66:                                               ; preds = %57
+  store i32 2, ptr %16, align 4
+  call void @llvm.lifetime.end.p0(i64 4, ptr %15) #10
+  br label %135
+
+67:                                               ; preds = %57
+  call void @llvm.lifetime.start.p0(i64 4, ptr %17) #10
+  %68 = load ptr, ptr %13, align 8, !tbaa !4
+  %69 = getelementptr inbounds %struct.Batch, ptr %68, i32 0, i32 5
+  %70 = load ptr, ptr %69, align 8, !tbaa !131
+  %71 = load i32, ptr %15, align 4, !tbaa !8
+  %72 = sext i32 %71 to i64
+  %73 = getelementptr inbounds i32, ptr %70, i64 %72
+  %74 = load i32, ptr %73, align 4, !tbaa !8
+  %75 = load i32, ptr %12, align 4, !tbaa !8
+  %76 = mul nsw i32 %75, 32
+  %77 = sub nsw i32 %74, %76
+  store i32 %77, ptr %17, align 4, !tbaa !8
+  %78 = load i32, ptr %17, align 4, !tbaa !8
+  %79 = icmp slt i32 %78, 0
+  br i1 %79, label %83, label %80
+
+80:                                               ; preds = %67
+  %81 = load i32, ptr %17, align 4, !tbaa !8
+  %82 = icmp sge i32 %81, 32
+  br i1 %82, label %83, label %84
+
+83:                                               ; preds = %80, %67
+  store i32 4, ptr %16, align 4
+  br label %124
+
+84:                                               ; preds = %80
+  call void @llvm.lifetime.start.p0(i64 16, ptr %18) #10
+  %85 = getelementptr inbounds %struct.Place, ptr %18, i32 0, i32 0
+  %86 = load ptr, ptr %7, align 8, !tbaa !4
+  %87 = load i32, ptr %17, align 4, !tbaa !8
+  %88 = call i32 @key_column(ptr noundef %86, i32 noundef %87)
+  %89 = sext i32 %88 to i64
+  store i64 %89, ptr %85, align 8, !tbaa !94
+  %90 = getelementptr inbounds %struct.Place, ptr %18, i32 0, i32 1
+  %91 = load i32, ptr %17, align 4, !tbaa !8
+  %92 = sext i32 %91 to i64
+  %93 = load ptr, ptr %7, align 8, !tbaa !4
+  %94 = getelementptr inbounds %struct.Model, ptr %93, i32 0, i32 4
+  %95 = load i32, ptr %94, align 8, !tbaa !78
+  %96 = sext i32 %95 to i64
+  %97 = mul nsw i64 %92, %96
+  store i64 %97, ptr %90, align 8, !tbaa !97
+  %98 = load ptr, ptr %7, align 8, !tbaa !4
+  %99 = load ptr, ptr %8, align 8, !tbaa !4
+  %100 = load ptr, ptr %7, align 8, !tbaa !4
+  %101 = load ptr, ptr %13, align 8, !tbaa !4
+  %102 = getelementptr inbounds %struct.Batch, ptr %101, i32 0, i32 6
+  %103 = load ptr, ptr %102, align 8, !tbaa !119
+  %104 = load i32, ptr %15, align 4, !tbaa !8
+  %105 = sext i32 %104 to i64
+  %106 = getelementptr inbounds i32, ptr %103, i64 %105
+  %107 = load i32, ptr %106, align 4, !tbaa !8
+  %108 = load i32, ptr %10, align 4, !tbaa !8
+  %109 = call { i64, i64 } @place_of(ptr noundef %100, i32 noundef %107, i32 noundef %108)
+  %110 = getelementptr inbounds { i64, i64 }, ptr %19, i32 0, i32 0
+  %111 = extractvalue { i64, i64 } %109, 0
+  store i64 %111, ptr %110, align 8
+  %112 = getelementptr inbounds { i64, i64 }, ptr %19, i32 0, i32 1
+  %113 = extractvalue { i64, i64 } %109, 1
+  store i64 %113, ptr %112, align 8
+  %114 = load ptr, ptr %9, align 8, !tbaa !4
+  %115 = getelementptr inbounds %struct.Path, ptr %114, i32 0, i32 3
+  %116 = load ptr, ptr %115, align 8, !tbaa !133
+  %117 = load ptr, ptr %9, align 8, !tbaa !4
+  %118 = getelementptr inbounds %struct.Path, ptr %117, i32 0, i32 4
+  %119 = load ptr, ptr %118, align 8, !tbaa !134
+  %120 = getelementptr inbounds { i64, i64 }, ptr %19, i32 0, i32 0
+  %121 = load i64, ptr %120, align 8
+  %122 = getelementptr inbounds { i64, i64 }, ptr %19, i32 0, i32 1
+  %123 = load i64, ptr %122, align 8
+  call void @copy_kv(ptr noundef %98, ptr noundef %99, i64 %121, i64 %123, ptr noundef %116, ptr noundef %119, ptr noundef byval(%struct.Place) align 8 %18)
+  call void @llvm.lifetime.end.p0(i64 16, ptr %18) #10
+  store i32 0, ptr %16, align 4
+  br label %124
+
+124:                                              ; preds = %84, %83
+  call void @llvm.lifetime.end.p0(i64 4, ptr %17) #10
+  %125 = load i32, ptr %16, align 4
+  switch i32 %125, label %136 [
+    i32 0, label %126
+    i32 4, label %127
+  ]
+
+126:                                              ; preds = %124
+  br label %127
+
+127:                                              ; preds = %126, %124
+  %128 = load ptr, ptr %13, align 8, !tbaa !4
+  %129 = getelementptr inbounds %struct.Batch, ptr %128, i32 0, i32 22
+  %130 = load ptr, ptr %129, align 8, !tbaa !121
+  %131 = load i32, ptr %15, align 4, !tbaa !8
+  %132 = sext i32 %131 to i64
+  %133 = getelementptr inbounds i32, ptr %130, i64 %132
+  %134 = load i32, ptr %133, align 4, !tbaa !8
+  store i32 %134, ptr %15, align 4, !tbaa !8
+  br label %57, !llvm.loop !147
+
+135:                                              ; preds = %66
+  call void @llvm.lifetime.end.p0(i64 8, ptr %14) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %13) #10
+  ret void
+
+136:                                              ; preds = %124
+  unreachable
 }
 
 ; Function Attrs: alwaysinline nounwind
@@ -4609,9 +5317,9 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   store i32 %8, ptr %20, align 4, !tbaa !8
   store ptr %9, ptr %21, align 8, !tbaa !4
   store ptr %10, ptr %22, align 8, !tbaa !4
-  call void @llvm.lifetime.start.p0(i64 64, ptr %23) #9
-  call void @llvm.lifetime.start.p0(i64 64, ptr %24) #9
-  call void @llvm.lifetime.start.p0(i64 4, ptr %25) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %23) #10
+  call void @llvm.lifetime.start.p0(i64 64, ptr %24) #10
+  call void @llvm.lifetime.start.p0(i64 4, ptr %25) #10
   store i32 0, ptr %25, align 4, !tbaa !8
   br label %35
 
@@ -4622,7 +5330,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   br i1 %38, label %40, label %39
 
 39:                                               ; preds = %35
-  call void @llvm.lifetime.end.p0(i64 4, ptr %25) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %25) #10
   br label %53
 
 40:                                               ; preds = %35
@@ -4643,10 +5351,10 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %51 = load i32, ptr %25, align 4, !tbaa !8
   %52 = add nsw i32 %51, 1
   store i32 %52, ptr %25, align 4, !tbaa !8
-  br label %35, !llvm.loop !131
+  br label %35, !llvm.loop !148
 
 53:                                               ; preds = %39
-  call void @llvm.lifetime.start.p0(i64 4, ptr %26) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %26) #10
   store i32 0, ptr %26, align 4, !tbaa !8
   br label %54
 
@@ -4658,7 +5366,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
 
 58:                                               ; preds = %54
   store i32 5, ptr %27, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %26) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %26) #10
   br label %120
 
 59:                                               ; preds = %54
@@ -4677,7 +5385,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %71 = sext i32 %70 to i64
   %72 = getelementptr inbounds i8, ptr %64, i64 %71
   call void @llvm.prefetch.p0(ptr %72, i32 0, i32 3, i32 1)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %28) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %28) #10
   store i32 0, ptr %28, align 4, !tbaa !8
   br label %73
 
@@ -4689,11 +5397,11 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
 
 77:                                               ; preds = %73
   store i32 8, ptr %27, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %28) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %28) #10
   br label %116
 
 78:                                               ; preds = %73
-  call void @llvm.lifetime.start.p0(i64 64, ptr %29) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %29) #10
   %79 = load ptr, ptr %12, align 8, !tbaa !4
   %80 = load i32, ptr %28, align 4, !tbaa !8
   %81 = load i32, ptr %13, align 4, !tbaa !8
@@ -4731,14 +5439,14 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %111 = sext i32 %110 to i64
   %112 = getelementptr inbounds <16 x float>, ptr %109, i64 %111
   store <16 x float> %108, ptr %112, align 4, !tbaa !74
-  call void @llvm.lifetime.end.p0(i64 64, ptr %29) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %29) #10
   br label %113
 
 113:                                              ; preds = %78
   %114 = load i32, ptr %28, align 4, !tbaa !8
   %115 = add nsw i32 %114, 1
   store i32 %115, ptr %28, align 4, !tbaa !8
-  br label %73, !llvm.loop !132
+  br label %73, !llvm.loop !149
 
 116:                                              ; preds = %77
   br label %117
@@ -4747,12 +5455,12 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %118 = load i32, ptr %26, align 4, !tbaa !8
   %119 = add nsw i32 %118, 1
   store i32 %119, ptr %26, align 4, !tbaa !8
-  br label %54, !llvm.loop !133
+  br label %54, !llvm.loop !150
 
 120:                                              ; preds = %58
-  call void @llvm.lifetime.start.p0(i64 64, ptr %30) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %30) #10
   store <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, ptr %30, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %31) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %31) #10
   %121 = load i32, ptr %18, align 4, !tbaa !8
   %122 = insertelement <16 x i32> poison, i32 %121, i64 0
   %123 = shufflevector <16 x i32> %122, <16 x i32> poison, <16 x i32> zeroinitializer
@@ -4765,7 +5473,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %130 = sext <16 x i1> %129 to <16 x i32>
   %131 = and <16 x i32> %125, %130
   store <16 x i32> %131, ptr %31, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %32) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %32) #10
   %132 = load i32, ptr %18, align 4, !tbaa !8
   %133 = insertelement <16 x i32> poison, i32 %132, i64 0
   %134 = shufflevector <16 x i32> %133, <16 x i32> poison, <16 x i32> zeroinitializer
@@ -4778,11 +5486,11 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %141 = sext <16 x i1> %140 to <16 x i32>
   %142 = and <16 x i32> %136, %141
   store <16 x i32> %142, ptr %32, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 64, ptr %33) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %33) #10
   %143 = call <16 x float> @splat(float noundef 0xFFF0000000000000)
   %144 = bitcast <16 x float> %143 to <16 x i32>
   store <16 x i32> %144, ptr %33, align 4, !tbaa !74
-  call void @llvm.lifetime.start.p0(i64 4, ptr %34) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %34) #10
   store i32 0, ptr %34, align 4, !tbaa !8
   br label %145
 
@@ -4794,7 +5502,7 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
 
 149:                                              ; preds = %145
   store i32 11, ptr %27, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %34) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %34) #10
   br label %196
 
 150:                                              ; preds = %145
@@ -4848,15 +5556,15 @@ define internal void @score_tile(ptr noundef %0, i32 noundef %1, ptr noundef %2,
   %194 = load i32, ptr %34, align 4, !tbaa !8
   %195 = add nsw i32 %194, 1
   store i32 %195, ptr %34, align 4, !tbaa !8
-  br label %145, !llvm.loop !134
+  br label %145, !llvm.loop !151
 
 196:                                              ; preds = %149
-  call void @llvm.lifetime.end.p0(i64 64, ptr %33) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %32) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %31) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %30) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %24) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %23) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %33) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %32) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %31) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %30) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %24) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %23) #10
   ret void
 }
 
@@ -4898,7 +5606,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   store i32 %7, ptr %18, align 4, !tbaa !8
   store i32 %8, ptr %19, align 4, !tbaa !8
   store i32 %9, ptr %20, align 4, !tbaa !8
-  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %21) #10
   store i32 0, ptr %21, align 4, !tbaa !8
   br label %34
 
@@ -4910,15 +5618,15 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
 
 38:                                               ; preds = %34
   store i32 2, ptr %22, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %21) #10
   br label %209
 
 39:                                               ; preds = %34
-  call void @llvm.lifetime.start.p0(i64 256, ptr %23) #9
-  call void @llvm.lifetime.start.p0(i64 256, ptr %24) #9
-  call void @llvm.lifetime.start.p0(i64 64, ptr %25) #9
-  call void @llvm.lifetime.start.p0(i64 64, ptr %26) #9
-  call void @llvm.lifetime.start.p0(i64 4, ptr %27) #9
+  call void @llvm.lifetime.start.p0(i64 256, ptr %23) #10
+  call void @llvm.lifetime.start.p0(i64 256, ptr %24) #10
+  call void @llvm.lifetime.start.p0(i64 64, ptr %25) #10
+  call void @llvm.lifetime.start.p0(i64 64, ptr %26) #10
+  call void @llvm.lifetime.start.p0(i64 4, ptr %27) #10
   store i32 0, ptr %27, align 4, !tbaa !8
   br label %40
 
@@ -4930,7 +5638,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
 
 44:                                               ; preds = %40
   store i32 5, ptr %22, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %27) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %27) #10
   br label %90
 
 45:                                               ; preds = %40
@@ -4983,20 +5691,20 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %88 = load i32, ptr %27, align 4, !tbaa !8
   %89 = add nsw i32 %88, 1
   store i32 %89, ptr %27, align 4, !tbaa !8
-  br label %40, !llvm.loop !135
+  br label %40, !llvm.loop !152
 
 90:                                               ; preds = %44
-  call void @llvm.lifetime.start.p0(i64 8, ptr %28) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %28) #10
   %91 = load i32, ptr %16, align 4, !tbaa !8
   %92 = sdiv i32 %91, 32
   %93 = sext i32 %92 to i64
   store i64 %93, ptr %28, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 8, ptr %29) #9
+  call void @llvm.lifetime.start.p0(i64 8, ptr %29) #10
   %94 = load i32, ptr %21, align 4, !tbaa !8
   %95 = sdiv i32 %94, 32
   %96 = sext i32 %95 to i64
   store i64 %96, ptr %29, align 8, !tbaa !24
-  call void @llvm.lifetime.start.p0(i64 4, ptr %30) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %30) #10
   %97 = load i32, ptr %18, align 4, !tbaa !8
   store i32 %97, ptr %30, align 4, !tbaa !8
   br label %98
@@ -5009,7 +5717,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
 
 102:                                              ; preds = %98
   store i32 8, ptr %22, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %30) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %30) #10
   br label %168
 
 103:                                              ; preds = %98
@@ -5037,7 +5745,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %124 = mul nsw i64 %118, %123
   %125 = getelementptr inbounds i8, ptr %112, i64 %124
   call void @llvm.prefetch.p0(ptr %125, i32 0, i32 3, i32 1)
-  call void @llvm.lifetime.start.p0(i64 4, ptr %31) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %31) #10
   store i32 0, ptr %31, align 4, !tbaa !8
   br label %126
 
@@ -5049,11 +5757,11 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
 
 130:                                              ; preds = %126
   store i32 11, ptr %22, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %31) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %31) #10
   br label %164
 
 131:                                              ; preds = %126
-  call void @llvm.lifetime.start.p0(i64 64, ptr %32) #9
+  call void @llvm.lifetime.start.p0(i64 64, ptr %32) #10
   %132 = load ptr, ptr %13, align 8, !tbaa !4
   %133 = load i32, ptr %31, align 4, !tbaa !8
   %134 = mul nsw i32 %133, 32
@@ -5086,14 +5794,14 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %159 = sext i32 %158 to i64
   %160 = getelementptr inbounds [4 x <16 x float>], ptr %24, i64 0, i64 %159
   store <16 x float> %157, ptr %160, align 16, !tbaa !74
-  call void @llvm.lifetime.end.p0(i64 64, ptr %32) #9
+  call void @llvm.lifetime.end.p0(i64 64, ptr %32) #10
   br label %161
 
 161:                                              ; preds = %131
   %162 = load i32, ptr %31, align 4, !tbaa !8
   %163 = add nsw i32 %162, 1
   store i32 %163, ptr %31, align 4, !tbaa !8
-  br label %126, !llvm.loop !136
+  br label %126, !llvm.loop !153
 
 164:                                              ; preds = %130
   br label %165
@@ -5102,10 +5810,10 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %166 = load i32, ptr %30, align 4, !tbaa !8
   %167 = add nsw i32 %166, 1
   store i32 %167, ptr %30, align 4, !tbaa !8
-  br label %98, !llvm.loop !137
+  br label %98, !llvm.loop !154
 
 168:                                              ; preds = %102
-  call void @llvm.lifetime.start.p0(i64 4, ptr %33) #9
+  call void @llvm.lifetime.start.p0(i64 4, ptr %33) #10
   store i32 0, ptr %33, align 4, !tbaa !8
   br label %169
 
@@ -5117,7 +5825,7 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
 
 173:                                              ; preds = %169
   store i32 14, ptr %22, align 4
-  call void @llvm.lifetime.end.p0(i64 4, ptr %33) #9
+  call void @llvm.lifetime.end.p0(i64 4, ptr %33) #10
   br label %205
 
 174:                                              ; preds = %169
@@ -5156,25 +5864,70 @@ define internal void @value_tile(ptr noundef %0, ptr noundef %1, ptr noundef %2,
   %203 = load i32, ptr %33, align 4, !tbaa !8
   %204 = add nsw i32 %203, 1
   store i32 %204, ptr %33, align 4, !tbaa !8
-  br label %169, !llvm.loop !138
+  br label %169, !llvm.loop !155
 
 205:                                              ; preds = %173
-  call void @llvm.lifetime.end.p0(i64 8, ptr %29) #9
-  call void @llvm.lifetime.end.p0(i64 8, ptr %28) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %26) #9
-  call void @llvm.lifetime.end.p0(i64 64, ptr %25) #9
-  call void @llvm.lifetime.end.p0(i64 256, ptr %24) #9
-  call void @llvm.lifetime.end.p0(i64 256, ptr %23) #9
+  call void @llvm.lifetime.end.p0(i64 8, ptr %29) #10
+  call void @llvm.lifetime.end.p0(i64 8, ptr %28) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %26) #10
+  call void @llvm.lifetime.end.p0(i64 64, ptr %25) #10
+  call void @llvm.lifetime.end.p0(i64 256, ptr %24) #10
+  call void @llvm.lifetime.end.p0(i64 256, ptr %23) #10
   br label %206
 
 206:                                              ; preds = %205
   %207 = load i32, ptr %21, align 4, !tbaa !8
   %208 = add nsw i32 %207, 32
   store i32 %208, ptr %21, align 4, !tbaa !8
-  br label %34, !llvm.loop !139
+  br label %34, !llvm.loop !156
 
 209:                                              ; preds = %38
   ret void
+}
+
+; Function Attrs: alwaysinline nounwind
+define internal i32 @key_column(ptr noundef %0, i32 noundef %1) #3 {
+  %3 = alloca i32, align 4
+  %4 = alloca ptr, align 8
+  %5 = alloca i32, align 4
+  store ptr %0, ptr %4, align 8, !tbaa !4
+  store i32 %1, ptr %5, align 4, !tbaa !8
+  %6 = load ptr, ptr %4, align 8, !tbaa !4
+  %7 = getelementptr inbounds %struct.Model, ptr %6, i32 0, i32 8
+  %8 = load i32, ptr %7, align 8, !tbaa !93
+  %9 = icmp ne i32 %8, 0
+  br i1 %9, label %12, label %10
+
+10:                                               ; preds = %2
+  %11 = load i32, ptr %5, align 4, !tbaa !8
+  store i32 %11, ptr %3, align 4
+  br label %25
+
+12:                                               ; preds = %2
+  %13 = load i32, ptr %5, align 4, !tbaa !8
+  %14 = icmp slt i32 %13, 16
+  br i1 %14, label %15, label %18
+
+15:                                               ; preds = %12
+  %16 = load i32, ptr %5, align 4, !tbaa !8
+  %17 = mul nsw i32 2, %16
+  br label %23
+
+18:                                               ; preds = %12
+  %19 = load i32, ptr %5, align 4, !tbaa !8
+  %20 = sub nsw i32 %19, 16
+  %21 = mul nsw i32 2, %20
+  %22 = add nsw i32 %21, 1
+  br label %23
+
+23:                                               ; preds = %18, %15
+  %24 = phi i32 [ %17, %15 ], [ %22, %18 ]
+  store i32 %24, ptr %3, align 4
+  br label %25
+
+25:                                               ; preds = %23, %10
+  %26 = load i32, ptr %3, align 4
+  ret i32 %26
 }
 
 attributes #0 = { nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
@@ -5186,7 +5939,8 @@ attributes #5 = { "no-trapping-math"="true" "min-legal-vector-width"="512" "pref
 attributes #6 = { nocallback nofree nounwind willreturn memory(argmem: readwrite) }
 attributes #7 = { nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
 attributes #8 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
-attributes #9 = { nounwind }
+attributes #9 = { noinline nounwind "no-trapping-math"="true" "min-legal-vector-width"="512" "prefer-vector-width"="512" }
+attributes #10 = { nounwind }
 
 !llvm.module.flags = !{!0, !1, !2}
 
@@ -5201,7 +5955,7 @@ attributes #9 = { nounwind }
 !8 = !{!9, !9, i64 0}
 !9 = !{!"int", !6, i64 0}
 !10 = !{!11, !9, i64 0}
-!11 = !{!"", !9, i64 0, !9, i64 4, !9, i64 8, !9, i64 12, !5, i64 16, !5, i64 24, !5, i64 32, !5, i64 40, !5, i64 48, !5, i64 56, !5, i64 64, !5, i64 72, !5, i64 80, !5, i64 88, !5, i64 96, !5, i64 104, !5, i64 112, !5, i64 120, !5, i64 128, !5, i64 136, !5, i64 144, !9, i64 152}
+!11 = !{!"", !9, i64 0, !9, i64 4, !9, i64 8, !9, i64 12, !5, i64 16, !5, i64 24, !5, i64 32, !5, i64 40, !5, i64 48, !5, i64 56, !5, i64 64, !5, i64 72, !5, i64 80, !5, i64 88, !5, i64 96, !5, i64 104, !5, i64 112, !5, i64 120, !5, i64 128, !5, i64 136, !5, i64 144, !9, i64 152, !5, i64 160}
 !12 = !{!11, !5, i64 16}
 !13 = !{!11, !5, i64 64}
 !14 = !{!15, !9, i64 4}
@@ -5278,55 +6032,72 @@ attributes #9 = { nounwind }
 !85 = distinct !{!85, !19}
 !86 = !{!11, !5, i64 88}
 !87 = !{!41, !5, i64 48}
-!88 = distinct !{!88, !19}
-!89 = distinct !{!89, !19}
+!88 = !{!41, !5, i64 72}
+!89 = !{!41, !5, i64 80}
 !90 = distinct !{!90, !19}
-!91 = !{!11, !5, i64 112}
+!91 = distinct !{!91, !19}
 !92 = distinct !{!92, !19}
-!93 = !{!94, !5, i64 0}
-!94 = !{!"", !5, i64 0, !25, i64 8}
-!95 = !{!94, !25, i64 8}
-!96 = distinct !{!96, !19, !97}
-!97 = !{!"llvm.loop.unroll.full"}
-!98 = distinct !{!98, !19, !97}
-!99 = distinct !{!99, !19}
-!100 = distinct !{!100, !19, !97}
-!101 = !{!15, !5, i64 80}
-!102 = !{!11, !5, i64 128}
-!103 = !{!15, !5, i64 88}
-!104 = !{!41, !5, i64 16}
-!105 = !{!41, !5, i64 24}
-!106 = distinct !{!106, !19}
-!107 = !{!11, !5, i64 32}
-!108 = distinct !{!108, !19}
-!109 = !{!11, !5, i64 24}
-!110 = !{!15, !9, i64 40}
-!111 = !{!11, !5, i64 48}
-!112 = !{!11, !5, i64 40}
-!113 = !{!11, !9, i64 8}
-!114 = distinct !{!114, !19}
-!115 = distinct !{!115, !19}
-!116 = !{!15, !9, i64 36}
-!117 = !{!15, !9, i64 32}
-!118 = !{!41, !5, i64 72}
-!119 = distinct !{!119, !19}
-!120 = !{!41, !5, i64 80}
-!121 = distinct !{!121, !19}
+!93 = !{!15, !9, i64 32}
+!94 = !{!95, !25, i64 0}
+!95 = !{!"", !25, i64 0, !25, i64 8}
+!96 = distinct !{!96, !19}
+!97 = !{!95, !25, i64 8}
+!98 = distinct !{!98, !19}
+!99 = !{!15, !9, i64 36}
+!100 = distinct !{!100, !19}
+!101 = distinct !{!101, !19}
+!102 = distinct !{!102, !19}
+!103 = !{!11, !5, i64 112}
+!104 = distinct !{!104, !19}
+!105 = !{!106, !5, i64 0}
+!106 = !{!"", !5, i64 0, !25, i64 8}
+!107 = !{!106, !25, i64 8}
+!108 = distinct !{!108, !19, !109}
+!109 = !{!"llvm.loop.unroll.full"}
+!110 = distinct !{!110, !19, !109}
+!111 = distinct !{!111, !19}
+!112 = distinct !{!112, !19, !109}
+!113 = !{!15, !5, i64 80}
+!114 = !{!11, !5, i64 128}
+!115 = !{!15, !5, i64 88}
+!116 = !{!41, !5, i64 16}
+!117 = !{!41, !5, i64 24}
+!118 = distinct !{!118, !19}
+!119 = !{!11, !5, i64 32}
+!120 = distinct !{!120, !19}
+!121 = !{!11, !5, i64 160}
 !122 = distinct !{!122, !19}
 !123 = distinct !{!123, !19}
-!124 = distinct !{!124, !19, !97}
+!124 = distinct !{!124, !19}
 !125 = distinct !{!125, !19}
-!126 = !{!15, !16, i64 52}
-!127 = distinct !{!127, !19, !97}
-!128 = distinct !{!128, !19}
-!129 = distinct !{!129, !19}
-!130 = distinct !{!130, !19, !97}
-!131 = distinct !{!131, !19, !97}
-!132 = distinct !{!132, !19, !97}
-!133 = distinct !{!133, !19}
-!134 = distinct !{!134, !19, !97}
-!135 = distinct !{!135, !19, !97}
-!136 = distinct !{!136, !19, !97}
-!137 = distinct !{!137, !19}
-!138 = distinct !{!138, !19, !97}
+!126 = distinct !{!126, !19}
+!127 = distinct !{!127, !19}
+!128 = !{!129, !5, i64 0}
+!129 = !{!"", !5, i64 0, !9, i64 8, !9, i64 12, !5, i64 16, !5, i64 24}
+!130 = !{!129, !9, i64 8}
+!131 = !{!11, !5, i64 24}
+!132 = !{!129, !9, i64 12}
+!133 = !{!129, !5, i64 16}
+!134 = !{!129, !5, i64 24}
+!135 = !{!15, !9, i64 40}
+!136 = !{!11, !5, i64 48}
+!137 = !{!11, !5, i64 40}
+!138 = !{!11, !9, i64 8}
 !139 = distinct !{!139, !19}
+!140 = distinct !{!140, !19, !109}
+!141 = distinct !{!141, !19}
+!142 = !{!15, !16, i64 52}
+!143 = distinct !{!143, !19, !109}
+!144 = distinct !{!144, !19}
+!145 = distinct !{!145, !19}
+!146 = distinct !{!146, !19, !109}
+!147 = distinct !{!147, !19}
+!148 = distinct !{!148, !19, !109}
+!149 = distinct !{!149, !19, !109}
+!150 = distinct !{!150, !19}
+!151 = distinct !{!151, !19, !109}
+!152 = distinct !{!152, !19, !109}
+!153 = distinct !{!153, !19, !109}
+!154 = distinct !{!154, !19}
+!155 = distinct !{!155, !19, !109}
+!156 = distinct !{!156, !19}

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cluster.engine.cpu_share import share_of
 from cluster.engine.features import RoundFeatures
 from cluster.engine.model_input import ModelInput
 from cluster.engine.native.arena import Arena
@@ -61,7 +62,7 @@ class NativeRunner:
     def __init__(self, model: NativeModel, *, num_kv_blocks: int, max_model_len: int, num_threads: int) -> None:
         self._model, self._kernels = model, load_kernels()
         self._model_address = ctypes.addressof(model.struct)
-        self._batch = BatchStruct(num_threads=num_threads)
+        self._batch = BatchStruct()
         self._buffers = Buffers(model, 256)
         self._logits_NV: Array = np.zeros((0, -(-model.shape.vocab // PANEL) * PANEL), np.float32)
         self._layers: Array = np.zeros(0, np.int32)
@@ -86,7 +87,8 @@ class NativeRunner:
         num_rows, num_logit_rows = len(batch.token_ids), len(batch.logit_rows)
         self._reserve(num_rows, num_logit_rows)
         arrays = self._fill(batch)
-        worker_pool().run(self._share, self.num_threads)
+        self._batch.num_threads = share_of(self.num_threads)
+        worker_pool().run(self._share, self._batch.num_threads)
         del arrays
         return torch.from_numpy(self._logits_NV)[:num_logit_rows, : self.vocab_size]
 
@@ -106,9 +108,14 @@ class NativeRunner:
         for cache in self._model.kv_caches:
             cache[list(destinations)] = cache[list(sources)]
 
+    def move_kv(self, sources: Seq[int], destinations: Seq[int]) -> None:
+        """Copy the KV of single slots in all layers, pair by pair; see `TreeRunner`."""
+        pairs = np.array([sources, destinations], np.int32)
+        self._kernels.move_kv(self._model_address, pairs[0].ctypes.data, pairs[1].ctypes.data, len(sources))
+
     def set_num_threads(self, num_threads: int) -> None:
         """Use so many threads from the next pass on, the caller's included, >= 1. The logits keep their bits."""
-        self.num_threads = self._batch.num_threads = num_threads
+        self.num_threads = num_threads
 
     def close(self) -> None:
         """Nothing to do: the workers are of the thread, and end with it."""
@@ -147,7 +154,10 @@ def fill_batch(struct: BatchStruct, batch: ModelInput, buffers: Buffers, rotary_
         "block_tables": batch.block_tables,
         "logit_rows": batch.logit_rows,
     }
+    if batch.row_parents is not None:
+        inputs["row_parents"] = batch.row_parents
     arrays = {name: np.ascontiguousarray(array, np.int32) for name, array in inputs.items()}
+    struct.row_parents = None
     for name, array in arrays.items():
         setattr(struct, name, array.ctypes.data)
     for name in ("hidden", "normed", "qkv", "attended", "activated", "counters", "barrier"):
@@ -167,6 +177,11 @@ class _Pool:
     def __init__(self) -> None:
         self._workers: list[_Worker] = []
         weakref.finalize(self, _close, self._workers)
+
+    @property
+    def thread_ids(self) -> tuple[int, ...]:
+        """The system's ids of the workers."""
+        return tuple(worker.thread_id for worker in self._workers)
 
     def run(self, share: Callable[[int], None], num_threads: int) -> None:
         """Let so many threads, the caller's included, run their shares of a pass."""
@@ -211,6 +226,12 @@ class _Worker:
         self._index = index
         self._thread = threading.Thread(target=self._run, name=f"forward-{index}", daemon=True)
         self._thread.start()
+
+    @property
+    def thread_id(self) -> int:
+        """The system's id of the thread."""
+        assert self._thread.native_id is not None, "it runs"
+        return self._thread.native_id
 
     def start(self, share: Callable[[int], None]) -> None:
         """Let the worker run its share of a pass."""

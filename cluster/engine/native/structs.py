@@ -38,6 +38,7 @@ class BatchStruct(ctypes.Structure):
         *((name, _POINTER) for name in ("logit_rows", "hidden", "normed", "qkv", "attended", "activated", "logits")),
         *((name, _POINTER) for name in ("counters", "barrier", "rotary_positions", "feature_layers", "features")),
         ("num_features", _INT),
+        ("row_parents", _POINTER),
     ]
 
 

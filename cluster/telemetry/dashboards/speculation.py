@@ -157,12 +157,17 @@ _ROUNDS = Row(
                     legend="waiting for drafts",
                 ),
                 Query(
+                    expr=ratio(rate("outrider_hidden_draft_seconds_total"), rate("outrider_step_seconds_sum")),
+                    legend="drafting beside the pass",
+                ),
+                Query(
                     expr=ratio(rate("outrider_wasted_seconds_total"), rate("outrider_busy_seconds_total")),
                     legend="verifying rejected drafts",
                 ),
             ),
             description="Waiting above a few percent: set draft.draft_wait_s to 0, or look at the drafters. The rest "
-            "beside the forward pass is planning, sampling and output.",
+            "beside the forward pass is planning, sampling and output; drafting beside the pass takes "
+            "no time of its own.",
         ),
         Panel(
             title="Entropy of the target", unit=Unit.BITS, lowest=0,

@@ -285,3 +285,13 @@ def test_only_recent_trials_count_for_the_calibration_error() -> None:
         model.observe("ngram", [0.5], 1, number % 2)
     assert model.calibration_error("ngram") == pytest.approx(0.0, abs=1e-6)
     assert sum(part.num_trials for part in model.reliability("ngram")) == NUM_RECENT_TRIALS
+
+
+def test_the_chance_of_one_token_is_the_step_that_survival_takes_there() -> None:
+    model = AcceptanceModel()
+    for _ in range(40):
+        model.observe("head", (0.5, 0.4, 0.3), 3, 1)
+    chances = model.survival("head", (0.5, 0.4, 0.3))
+    steps = [chances[0], chances[1] / chances[0], chances[2] / chances[1]]
+    assert [model.chance("head", place, said) for place, said in enumerate((0.5, 0.4, 0.3))] == pytest.approx(steps)
+    assert model.chance("never seen", 0, 0.25) == pytest.approx(0.25)

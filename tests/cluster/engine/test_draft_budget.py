@@ -178,7 +178,7 @@ def test_a_sequence_whose_drafts_fail_stops_and_is_tried_again_now_and_then() ->
         for sequence in (bad, good):
             if ids := drafts.get(sequence.request_id):
                 item = ScheduledSequence(sequence=sequence, start=2, num_tokens=1, draft_token_ids=ids, epoch=0)
-                source.observe(item, 0 if sequence is bad else len(ids))
+                source.observe(item, () if sequence is bad else range(len(ids)))
     assert all(rounds[:2])
     assert 0 < sum(rounds[50:]) <= 150 / 16 + 1
     assert source.take_limited()["acceptance"] > 100
@@ -203,7 +203,7 @@ def test_a_cut_draft_keeps_its_first_tokens_and_their_confidences() -> None:
     sequence = decoding("a")
     ids = source.propose([sequence])["a"]
     assert ids == (1, 2)
-    source.observe(ScheduledSequence(sequence=sequence, start=2, num_tokens=1, draft_token_ids=ids, epoch=0), 2)
+    source.observe(ScheduledSequence(sequence=sequence, start=2, num_tokens=1, draft_token_ids=ids, epoch=0), (0, 1))
     assert seen == [Draft(token_ids=(1, 2), source="d", confidences=(0.99, 0.9))]
 
 

@@ -170,3 +170,23 @@ def test_choices_of_a_request_get_different_seeds_and_the_first_keeps_the_reques
     seeds = {noise.derive_seed(seed, choice) for seed in range(100) for choice in range(16)}
     assert len(seeds) == 1600
     assert all(0 <= seed <= MASK64 for seed in seeds)
+
+
+def test_streams_and_rounds_have_seeds_of_their_own() -> None:
+    seeds = {noise.stream_seed(seed, stream, n) for seed in range(20) for stream in noise.Stream for n in range(20)}
+    assert len(seeds | set(range(20))) == 20 * 3 * 20 + 20
+
+
+def test_noise_of_two_streams_is_independent() -> None:
+    streams = [[noise.uniform(noise.stream_seed(s, stream, 3), 2) for s in range(1500)] for stream in noise.Stream]
+    rounds = [[noise.uniform(noise.stream_seed(s, noise.Stream.ACCEPT, n), 2) for s in range(1500)] for n in (4, 5)]
+    coupled = [[noise.uniform(s, 2) for s in range(1500)]]
+    assert np.abs(np.corrcoef([*streams, *rounds, *coupled]) - np.eye(6)).max() < 0.1
+
+
+def test_uniform_numbers_are_uniform_and_never_0_or_1() -> None:
+    drawn = np.array([noise.uniform(seed, index) for seed in range(80) for index in range(80)])
+    assert drawn.min() > 0.0
+    assert drawn.max() < 1.0
+    assert stats.kstest(drawn, "uniform").pvalue > 1e-3
+    assert noise.uniform(3, 5) == noise.uniform(3 + (1 << 64), 5)

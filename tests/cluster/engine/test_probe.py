@@ -52,10 +52,10 @@ def test_beside_another_model_both_run_at_once_and_the_slowdown_is_seen() -> Non
     alone = SlowRunner(0.004)
     seconds, other_s = pass_seconds_beside(runner, (1, 5), other, 20)
     assert seconds[1] > 1.5 * pass_seconds(alone, (1,))[1]
-    assert other_s == pytest.approx(0.002 * 2.9, rel=0.4)
+    assert other_s > 2 * 0.002
     assert set(other.rows) == {20}
     assert not other.threads & runner.threads
-    assert threading.active_count() < 10
+    assert all(thread.name != "probe" for thread in threading.enumerate())
 
 
 def test_a_failing_pass_leaves_no_thread_behind() -> None:

@@ -109,7 +109,7 @@ def test_the_plan_counts_the_drafts_of_the_one_role_and_the_sequences_of_the_oth
 
     def plan(max_num_seqs: int, max_plain_seqs: int) -> MemoryPlan:
         config = EngineConfig(max_num_seqs=max_num_seqs, num_speculative_tokens=7)
-        return startup._plan_memory(config, shape, torch.bfloat16, torch.bfloat16, max_plain_seqs)
+        return startup._plan_memory(config, shape, torch.bfloat16, torch.bfloat16, (max_plain_seqs, 0))
 
     one, both = plan(16, 0), plan(16, 128)
     assert one.lookahead_tokens == both.lookahead_tokens == 16 * 7

@@ -72,11 +72,15 @@ def test_drafts_are_counted_by_who_made_them_beside_the_totals() -> None:
         accepted_per_position=(2, 2, 1),
         draft_sources=sources,
         draft_wait_s=0.25,
+        is_overlapped=True,
+        hidden_draft_s=0.5,
         num_drafter_failures=1,
     )
     recorder.record_step(step)
     recorder.record_step(step)
     found = _samples(recorder.metrics.render())
+    assert found["outrider_overlap_active", None] == 1
+    assert found["outrider_hidden_draft_seconds_total", None] == 1.0
     assert found["outrider_draft_tokens_total", "drafter"] == 16
     assert found["outrider_accepted_draft_tokens_total", "drafter"] == 10
     assert found["outrider_accepted_draft_tokens_total", "ngram"] == 0

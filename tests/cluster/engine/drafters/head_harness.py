@@ -206,6 +206,7 @@ class KnowingHead:
     """
 
     name, num_columns, max_draft_tokens = "knowing_head", VOCAB_SIZE, 8
+    max_branches, reads_tokens = 1, True
     target_ids: Int32 | None = None
 
     def __init__(self, *, wrong_every: int = 0, max_open: int = 64, max_len: int = MAX_MODEL_LEN) -> None:
@@ -245,7 +246,7 @@ class KnowingHead:
         self.num_rows += len(rows.token_ids)
         return logits
 
-    def step(self, states: Seq[KnownState], token_ids: Seq[int]) -> FloatArray:
+    def step(self, states: Seq[KnownState], token_ids: Seq[int], parents: Seq[int] | None = None) -> FloatArray:
         for state, token_id in zip(states, token_ids, strict=True):
             state.tokens.append(token_id)
             state.num_steps += 1

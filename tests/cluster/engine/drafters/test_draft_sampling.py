@@ -10,6 +10,7 @@ import torch
 from cluster.engine.drafters import draft_sampling
 from cluster.engine.drafters.draft_sampling import DraftSampler, DrawRow
 from cluster.engine.logits_processors import SamplingRow
+from cluster.engine.noise import gumbel
 from cluster.engine.sampler import Sampler
 from cluster.engine.sampling_reference import process
 from cluster.types import SamplingParams
@@ -181,3 +182,40 @@ def test_ranking_is_by_score_over_the_whole_row() -> None:
         row = SamplingRow(params=params(temperature=0.0), output_index=0, prompt_token_ids=(), output_token_ids=())
         order = np.lexsort((np.arange(SIZE), -process(row_C, row, frozenset())))
         assert draw_one(sampler, row_C, 16, temperature=0.0) == order[:16].tolist()
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 0.0}, {"temperature": 0.0, "logit_bias": ((5, 3.0), (6, -9.0))}])
+def test_at_temperature_0_chances_are_the_draft_models_own_distribution(fields: dict[str, Any]) -> None:
+    sampler, rows_NC = DraftSampler(SIZE, None, frozenset()), logits(3, 6)
+    row = DrawRow(settings=sampler.settings(params(**fields), ()), output_index=0, num_candidates=4)
+    biased_NC = torch.from_numpy(rows_NC.copy())
+    for token_id, bias in fields.get("logit_bias", ()):
+        biased_NC[:, token_id] += bias
+    expected_NC = biased_NC.softmax(1).numpy()
+    for n, found in enumerate(sampler.draw_with_chances(rows_NC, [row] * 6)):
+        assert found.chances == pytest.approx(expected_NC[n, list(found.token_ids)], rel=1e-3)
+        assert list(found.token_ids) == sampler.draw(rows_NC[n : n + 1], [row])[0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.3])
+def test_chances_hold_where_the_target_differs_by_gumbel_noise(temperature: float) -> None:
+    """For each candidate: how often the target draws it, over many targets around one draft model."""
+    size, num_targets, index = 40, 20_000, 3
+    sampler, row_NC = DraftSampler(size, None, frozenset()), logits(5, 1, size)
+    settings = sampler.settings(params(temperature=temperature), ())
+    (found,) = sampler.draw_with_chances(row_NC, [DrawRow(settings=settings, output_index=index, num_candidates=3)])
+    shared_C = np.asarray(gumbel(5, index, size)) if temperature else np.zeros(size)
+    error_NC = np.random.default_rng(0).gumbel(size=(num_targets, size))
+    drawn_N = ((row_NC + error_NC) / (temperature or 1.0) + shared_C).argmax(1)
+    hits = [float((drawn_N == token_id).mean()) for token_id in found.token_ids]
+    assert found.chances == pytest.approx(hits, abs=0.02)
+
+
+def test_columns_that_truncation_dropped_have_no_share_and_one_that_is_left_has_all() -> None:
+    sampler, rows_NC = DraftSampler(SIZE, None, frozenset()), logits(2, 3)
+    for count, fields in ((1, {"top_k": 1}), (5, {"top_k": 5}), (1, {"allowed_token_ids": (9,)})):
+        settings = sampler.settings(params(temperature=0.8, **fields), ())
+        row = DrawRow(settings=settings, output_index=0, num_candidates=8)
+        for found in sampler.draw_with_chances(rows_NC, [row] * 3):
+            assert len(found.token_ids) == len(found.chances) == count
+            assert sum(found.chances) == pytest.approx(1.0, abs=1e-3)

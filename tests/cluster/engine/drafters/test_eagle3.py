@@ -170,7 +170,7 @@ def test_drafts_of_a_head_change_no_token(tmp_path: Path, name: str) -> None:
 
 def test_preemption_cached_prompts_aborts_and_changes_of_role_change_no_token(tmp_path: Path) -> None:
     drafter = eagle3_drafter(save_specforge(tmp_path / "head"))
-    engine = make_engine(drafter=drafter, num_speculative_tokens=4, num_blocks=10)
+    engine = make_engine(drafter=drafter, num_speculative_tokens=4, num_blocks=10, draft_budget="fixed")
     requests = [request(f"r{i}", random_prompt(i % 2, 40), max_tokens=60, seed=i, ignore_eos=True) for i in range(5)]
     results: dict[str, Result] = {}
     steps: list[Any] = []

@@ -164,7 +164,7 @@ def test_the_second_drafter_serves_what_the_first_left_and_drafts_carry_their_so
     assert second.seen("propose") == [["a", "b"]]
     for sequence, source in zip(sequences, ("first", "second"), strict=True):
         item = ScheduledSequence(sequence=sequence, start=2, num_tokens=1, draft_token_ids=(9,), epoch=0)
-        assert drafting.observe(item, 1) == source
+        assert drafting.observe(item, (0,)) == source
     # Both hear of every verdict, and of whose draft it was.
     assert first.seen("observe") == second.seen("observe") == [("first", (9,), 1), ("second", (9,), 1)]
 

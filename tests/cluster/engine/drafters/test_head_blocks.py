@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.engine.drafters.draft_job import DraftCapacityError, DraftLengthError
-from cluster.engine.drafters.head_blocks import HeadBlocks, KVRows
+from cluster.engine.drafters.head_blocks import DraftTails, HeadBlocks, KVRows, slot_of
 
 SIZE = 4
 
@@ -44,6 +44,46 @@ def test_no_slot_serves_two_sequences_and_blocks_balance(steps: list[tuple[int, 
             sequences[index].num_rows += num_rows
         except (DraftCapacityError, DraftLengthError):
             pool.release(sequences[index])
-        slots = [pool.slot(rows, row) for rows in sequences for row in range(rows.num_rows)]
+        slots = [slot_of(rows.blocks, row, SIZE) for rows in sequences for row in range(rows.num_rows)]
         assert len(slots) == len(set(slots))
         assert sum(len(rows.blocks) for rows in sequences) + pool.num_free == 12
+
+
+@given(st.data(), st.integers(0, 11), st.integers(1, 4))
+def test_each_leaf_of_a_growing_tree_sees_its_own_path_and_committed_rows_stay(
+    data: st.DataObject, num_kept: int, branches: int
+) -> None:
+    pool, rows = HeadBlocks(24, SIZE, branches), KVRows()
+    pool.reserve(rows, num_kept + SIZE)
+    rows.num_rows = num_kept
+    memory = {slot_of(rows.blocks, row, SIZE): ("kept", row) for row in range(num_kept)}
+    for _ in range(2):  # The second draft finds what the first one left behind.
+        tails, paths = DraftTails(rows, SIZE), [[("kept", row) for row in range(num_kept)]]
+        for level in range(SIZE):
+            parents = data.draw(st.lists(st.integers(0, len(paths) - 1), min_size=1, max_size=branches))
+            copies = tails.grow(parents)
+            assert not {source for source, _ in copies} & {target for _, target in copies}
+            for source, target in copies:
+                for offset in range(SIZE):
+                    memory[target * SIZE + offset] = memory.get(source * SIZE + offset, ("none", 0))
+            paths = [[*paths[parent], (f"leaf {leaf}", level)] for leaf, parent in enumerate(parents)]
+            for leaf, path in enumerate(paths):
+                memory[slot_of(tails.blocks(leaf), tails.num_rows - 1, SIZE)] = path[-1]
+            for leaf, path in enumerate(paths):
+                assert [memory[slot_of(tails.blocks(leaf), row, SIZE)] for row in range(len(path))] == path
+        assert [memory[slot_of(rows.blocks, row, SIZE)] for row in range(num_kept)] == paths[0][:num_kept]
+    pool.release(rows)
+    assert pool.num_free == 24
+
+
+def test_room_for_branches_is_reserved_with_the_first_rows_and_given_back() -> None:
+    pool, rows = HeadBlocks(10, SIZE, 3), KVRows()
+    pool.reserve(rows, 5)
+    pool.reserve(rows, 6)
+    assert (len(rows.blocks), len(rows.spare), pool.num_free) == (2, 4, 4)
+    with pytest.raises(DraftCapacityError):
+        pool.reserve(KVRows(), 1)
+    with pytest.raises(DraftLengthError):
+        pool.reserve(rows, 25)
+    pool.release(rows)
+    assert pool.num_free == 10

@@ -42,6 +42,11 @@ SAMPLING: dict[str, dict[str, Any]] = {
 }
 
 
+def fixed_engine(**settings: Any) -> Engine:
+    """An engine that verifies whole drafts: a random target is sure of nothing, so its head never promises much."""
+    return make_engine(draft_budget="fixed", **settings)
+
+
 def make_drafter(head: KnowingHead | None = None, **settings: Any) -> HeadDrafter:
     return HeadDrafter(
         head or KnowingHead(),
@@ -75,7 +80,7 @@ def test_a_head_that_knows_the_target_is_always_accepted(name: str) -> None:
     head = KnowingHead()
     steps: list[StepStats] = []
     drafter, requests = make_drafter(head), requests_of(name, ignore_eos=True)
-    results = run(make_engine(drafter=drafter, num_speculative_tokens=4, prefill_chunk_tokens=32), requests, steps)
+    results = run(fixed_engine(drafter=drafter, num_speculative_tokens=4, prefill_chunk_tokens=32), requests, steps)
     drafted, accepted = counts(steps)
     assert drafted > 50
     assert accepted == drafted
@@ -87,7 +92,7 @@ def test_a_head_that_knows_the_target_is_always_accepted(name: str) -> None:
 def test_a_head_that_errs_costs_no_token(name: str) -> None:
     steps: list[StepStats] = []
     drafter, requests = make_drafter(KnowingHead(wrong_every=3)), requests_of(name)
-    results = run(make_engine(drafter=drafter, num_speculative_tokens=4), requests, steps)
+    results = run(fixed_engine(drafter=drafter, num_speculative_tokens=4), requests, steps)
     drafted, accepted = counts(steps)
     assert 0 < accepted < drafted
     assert all_the_same(results, requests)
@@ -100,7 +105,7 @@ def test_preempted_sequences_are_drafted_for_again_and_read_no_row_twice() -> No
         make_drafter(KnowingHead(wrong_every=5)),
         [request(f"r{i}", prompt(i, 40), max_tokens=60, seed=i, ignore_eos=True) for i in range(4)],
     )
-    engine = make_engine(drafter=drafter, num_speculative_tokens=4, num_blocks=8, enable_prefix_cache=False)
+    engine = fixed_engine(drafter=drafter, num_speculative_tokens=4, num_blocks=8, enable_prefix_cache=False)
     results = run(engine, requests, steps)
     assert sum(step.num_preempted for step in steps) > 0
     assert counts(steps)[1] > 50
@@ -108,7 +113,7 @@ def test_preempted_sequences_are_drafted_for_again_and_read_no_row_twice() -> No
 
 
 def test_a_prompt_from_the_prefix_cache_is_drafted_for_from_the_rows_that_were_computed() -> None:
-    engine = make_engine(drafter=ObliviousDrafter.make(), num_speculative_tokens=4)
+    engine = fixed_engine(drafter=ObliviousDrafter.make(), num_speculative_tokens=4)
     text = prompt(7, 100)
     first, second = (request(name, text, max_tokens=20, ignore_eos=True) for name in "ab")
     steps: list[StepStats] = []
@@ -137,7 +142,7 @@ class ObliviousDrafter:
 
 def test_in_role_batch_nothing_is_kept_and_drafts_come_back_after_it() -> None:
     drafter = make_drafter(ObliviousHead())
-    engine = make_engine(drafter=drafter, num_speculative_tokens=4)
+    engine = fixed_engine(drafter=drafter, num_speculative_tokens=4)
     requests = [request(f"r{i}", prompt(i, 30), max_tokens=40, ignore_eos=True) for i in range(3)]
     results: dict[str, Result] = {}
     for item in requests:
@@ -165,7 +170,7 @@ def step_some(engine: Engine, results: dict[str, Result], drafted: list[int]) ->
 def test_an_aborted_request_leaves_nothing_behind() -> None:
     head = KnowingHead()
     drafter = make_drafter(head)
-    engine = make_engine(drafter=drafter, num_speculative_tokens=4)
+    engine = fixed_engine(drafter=drafter, num_speculative_tokens=4)
     for item in requests_of("greedy", 2, ignore_eos=True):
         engine.add(item)
     for _ in range(4):
@@ -180,7 +185,7 @@ def test_an_aborted_request_leaves_nothing_behind() -> None:
 def test_sequences_that_want_no_draft_of_the_head_cost_no_memory() -> None:
     drafter = make_drafter()
     both = BestDraft((NgramDrafter(max_draft_tokens=4), None), (drafter, drafter.promise))
-    engine = make_engine(drafter=both, num_speculative_tokens=4)
+    engine = fixed_engine(drafter=both, num_speculative_tokens=4)
     off = request("off", prompt(0, 30), max_tokens=8, speculation=OFF)
     lookup = request("lookup", prompt(1, 30), max_tokens=8, speculation=SpeculationParams(drafter="ngram"))
     for item in (off, lookup):
@@ -199,7 +204,7 @@ def test_a_request_may_name_the_head_and_the_best_draft_wins_otherwise() -> None
         request("free", prompt(1, 30), max_tokens=20),
     ]
     steps: list[StepStats] = []
-    results = run(make_engine(drafter=both, num_speculative_tokens=4), requests, steps)
+    results = run(fixed_engine(drafter=both, num_speculative_tokens=4), requests, steps)
     assert counts(steps)[1] > 20
     assert all_the_same(results, requests)
 
@@ -207,7 +212,7 @@ def test_a_request_may_name_the_head_and_the_best_draft_wins_otherwise() -> None
 def test_beyond_the_length_limit_a_sequence_just_stops_drafting() -> None:
     drafter = make_drafter(KnowingHead(max_len=40))
     long, short = request("long", prompt(0, 30), max_tokens=40, ignore_eos=True), request("short", prompt(1, 5))
-    results = run(make_engine(drafter=drafter, num_speculative_tokens=4), [long, short])
+    results = run(fixed_engine(drafter=drafter, num_speculative_tokens=4), [long, short])
     assert all_the_same(results, [long, short])
     stats = results["long"].speculation
     assert stats is not None
@@ -218,7 +223,7 @@ def test_without_room_sequences_take_turns_and_all_texts_stay_right() -> None:
     head = KnowingHead(max_open=2)
     requests = requests_of("greedy", 4, ignore_eos=True)
     steps: list[StepStats] = []
-    results = run(make_engine(drafter=make_drafter(head), num_speculative_tokens=4), requests, steps)
+    results = run(fixed_engine(drafter=make_drafter(head), num_speculative_tokens=4), requests, steps)
     assert counts(steps)[1] > 20
     assert all_the_same(results, requests)
 
@@ -231,7 +236,7 @@ def test_a_head_that_raises_costs_drafts_and_nothing_else(method: str, monkeypat
     head, requests = KnowingHead(), requests_of("temperature", 2, ignore_eos=True)
     monkeypatch.setattr(head, method, fail)
     drafter = make_drafter(head)
-    results = run(make_engine(drafter=drafter, num_speculative_tokens=4), requests, drafter_works=False)
+    results = run(fixed_engine(drafter=drafter, num_speculative_tokens=4), requests, drafter_works=False)
     assert all_the_same(results, requests)
     assert (drafter.num_sequences, drafter.num_feature_bytes, head.open_states) == (0, 0, [])
 

@@ -55,9 +55,9 @@ def runner_for(case: str) -> FeatureRunner:
         return TransformersRunner.load(source, dtype=torch.float32, num_kv_blocks=NUM_BLOCKS, block_size=32)
 
 
-def build_head(case: str) -> Head:
+def build_head(case: str, max_branches: int = 1) -> Head:
     if case != "medusa":
-        return build_mtp(checkpoint(case).target(max_sequences=8))
+        return build_mtp(checkpoint(case).target(max_sequences=8, max_branches=max_branches))
     model, generator = tiny_llama(), torch.Generator().manual_seed(0)
     hidden = model.config.hidden_size
     target = HeadTarget(
