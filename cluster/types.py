@@ -157,7 +157,9 @@ class SpeculationStats:
     Attributes:
         num_rounds: target passes that emitted tokens.
         num_drafts: rounds with at least one draft token.
-        num_draft_tokens: draft tokens verified.
+        num_draft_tokens: draft tokens verified, all branches of a tree.
+        num_draft_levels: most of them that could have been accepted, the depths of trees and the lengths of chains;
+            0 where all drafts were chains.
         num_accepted_tokens: draft tokens accepted.
         accepted_per_draft: number of accepted tokens in each drafted round, as a histogram
             (index = accepted count).
@@ -167,9 +169,15 @@ class SpeculationStats:
     num_rounds: int = 0
     num_drafts: int = 0
     num_draft_tokens: int = 0
+    num_draft_levels: int = 0
     num_accepted_tokens: int = 0
     accepted_per_draft: tuple[int, ...] = ()
     entropy_bits_sum: float = 0.0
+
+    @property
+    def num_acceptable_tokens(self) -> int:
+        """Most draft tokens that could have been accepted: what an acceptance rate is a share of."""
+        return self.num_draft_levels or self.num_draft_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

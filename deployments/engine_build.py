@@ -145,9 +145,10 @@ def _kv_tax_tokens(config: VerifierConfig, layout: Layout, target: ModelRunner, 
     """What role speculative takes of the target's KV cache; 0 where the replica has one role only."""
     if config.max_num_seqs_by_role is None or layout.kind == "off":
         return 0
-    longest = config.engine.num_speculative_tokens
+    longest = max(config.engine.num_speculative_tokens, config.draft.tree_nodes)
+    most = config.max_num_seqs_by_role.speculative * longest
     return kv_tax_tokens(
-        lookahead_tokens=config.max_num_seqs_by_role.speculative * max(longest, config.draft.tree_nodes),
+        lookahead_tokens=min(most, config.engine.max_num_batched_tokens),
         draft_kv_bytes=kv_cache_bytes(model.runner) if model is not None and layout.kind == "local" else 0,
         kv_token_bytes=max(1, kv_cache_bytes(target) // (target.num_kv_blocks * target.block_size)),
     )

@@ -221,7 +221,7 @@ class LoadMeter:
             now_s,
             1,
             num_tokens,
-            stats.num_draft_tokens,
+            stats.num_acceptable_tokens,
             stats.num_accepted_tokens,
             num_tokens if has_entropy else 0,
             stats.entropy_bits_sum,

@@ -257,8 +257,8 @@ class Service:
     def note(self, generation: Generation, context: RequestContext) -> None:
         """Remember acceptance, and put counts (never texts) into the access log."""
         for choice in generation.choices:
-            if choice.speculation is not None:
-                self.router.acceptance.add(choice.speculation.num_accepted_tokens, choice.speculation.num_draft_tokens)
+            if (stats := choice.speculation) is not None:
+                self.router.acceptance.add(stats.num_accepted_tokens, stats.num_acceptable_tokens)
         if context.span is not None:
             context.span.note_answer(generation.job, generation.choices, generation.timing)
         context.log |= {

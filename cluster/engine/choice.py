@@ -18,6 +18,7 @@ class Choice:
         num_rounds: passes that emitted tokens.
         accepted_per_draft: number of drafted rounds by accepted tokens.
         num_draft_tokens: draft tokens verified.
+        num_draft_levels: most of them that could have been accepted.
         entropy_bits_sum: the target's entropy, summed over the output tokens.
         draft_sources: who made its drafts, as keys.
     """
@@ -27,6 +28,7 @@ class Choice:
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     num_rounds: int = 0
     num_draft_tokens: int = 0
+    num_draft_levels: int = 0
     accepted_per_draft: list[int] = field(default_factory=list)
     entropy_bits_sum: float = 0.0
     draft_sources: dict[str, None] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Choice:
         if num_drafted:
             self.num_draft_tokens += num_drafted
             most = num_drafted if depth is None else depth
+            self.num_draft_levels += most
             self.accepted_per_draft += [0] * (most + 1 - len(self.accepted_per_draft))
             self.accepted_per_draft[num_accepted] += 1
 
@@ -56,6 +59,7 @@ class Choice:
             num_rounds=self.num_rounds,
             num_drafts=sum(self.accepted_per_draft),
             num_draft_tokens=self.num_draft_tokens,
+            num_draft_levels=self.num_draft_levels if self.num_draft_levels < self.num_draft_tokens else 0,
             num_accepted_tokens=sum(n * times for n, times in enumerate(self.accepted_per_draft)),
             accepted_per_draft=tuple(self.accepted_per_draft),
             entropy_bits_sum=self.entropy_bits_sum,

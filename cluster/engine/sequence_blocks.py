@@ -88,11 +88,19 @@ class SequenceBlocks:
         return True
 
     def fit_lookahead(self, draft: tuple[int, ...]) -> tuple[int, ...]:
-        """Reserve slots for a draft, one for each node of a tree, and cut it to what free blocks hold."""
-        num_tokens = self.sequence.num_tokens
-        if not draft or self.grow(num_tokens + len(draft)):
+        """Reserve slots for a draft, one for each node of a tree, and cut it to what free blocks hold.
+
+        A longer draft never keeps fewer tokens: whether one is kept must not depend on those behind it.
+        """
+        if not draft:
             return draft
-        return draft[: len(self.sequence.block_table) * self._pool.block_size - num_tokens]
+        num_tokens, table = self.sequence.num_tokens, self.sequence.block_table
+        num_blocks = min(
+            num_blocks_for(num_tokens + len(draft), self._pool.block_size),
+            len(table) + self._pool.num_free_blocks + self._pool.num_withheld_blocks,
+        )
+        self.grow(num_blocks * self._pool.block_size)
+        return draft[: len(table) * self._pool.block_size - num_tokens]
 
     def commit(self) -> None:
         """Publish the blocks that are full of computed, committed tokens and give lookahead blocks back."""

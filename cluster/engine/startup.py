@@ -267,7 +267,8 @@ def _plan_memory(
     """
     max_plain_seqs, tree_nodes = widest
     row_elements = 2 * shape.hidden + shape.qkv_columns + shape.num_heads * shape.head_dim + shape.intermediate
-    lookahead_tokens = config.max_num_seqs * max(config.num_speculative_tokens, tree_nodes)
+    longest = max(config.num_speculative_tokens, tree_nodes)
+    lookahead_tokens = min(config.max_num_seqs * longest, config.max_num_batched_tokens)
     # Right after a change of role as many as before still run, and as many as may have drafts do.
     max_logit_rows = max(config.max_num_seqs, max_plain_seqs) + lookahead_tokens
     return MemoryPlan(

@@ -1,9 +1,10 @@
 """Dual streams: while one half of the batch is verified, local drafters draft for the other half.
 
-A round runs one half. Between the start and the end of its forward pass the draft thread calls `Drafting.propose` for
-the sequences of the other half; the engine joins it before anything is committed. So no call of a drafter ever overlaps
-another one, and nothing that a drafter reads changes under it. What was drafted waits for its half's turn and is
-dropped where its sequence has ended or changed by then.
+A round runs one half. Between the start and the end of its forward pass the draft thread lets a drafter's model draft
+for the sequences of the other half; the engine joins it before anything is committed. So no call of a drafter ever
+overlaps another one, and nothing that a drafter reads changes under it. All else of drafting, grammars above all, is
+done in the engine's thread: a call that has not returned in time shares nothing with the rounds that follow but what it
+reads. What was drafted waits for its half's turn and is dropped where its sequence has ended or changed by then.
 
 It costs a second pass over the weights for the second half, and a core: `OverlapCheck` measures whether it pays. With
 drafters that cost no passes here (prompt lookup, grammars, tables of a drafter actor) there is nothing to hide.
@@ -22,7 +23,7 @@ from cluster.clock import Clock
 from cluster.config import Overlap
 from cluster.engine.cpu_share import Pinning, limit_threads
 from cluster.engine.draft_thread import DRAFT_THREADS, CpuLane, CudaLane, DraftThread
-from cluster.engine.drafters.collect import Drafting
+from cluster.engine.drafters.collect import Drafting, PendingDrafts
 from cluster.engine.halves import Halves, HeldDrafts
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.native.runner import NativeRunner, worker_pool
@@ -44,7 +45,7 @@ class _Beside:
     """A job of the draft thread, and when it ran."""
 
     sequences: Seq[Sequence]
-    drafts: Mapping[str, tuple[int, ...]]
+    pending: PendingDrafts
     began_s: float = 0.0
     ended_s: float = 0.0
 
@@ -217,12 +218,18 @@ class DualStreams:
         sequences = [s for s in scheduler.decoding() if s.request_id not in running and not self._held.has(s)]
         if not sequences:
             return None
-        job, num_prompt_rows = _Beside(sequences, {}), scheduler.num_prompt_rows_due
-        clock = self._clock
+        clock, asked_s = self._clock, self._clock.now_s()
+        pending = drafting.begin(sequences, scheduler.num_prompt_rows_due)
+        if pending is None or pending.call is None:  # No model has anything to compute.
+            self._held.put(sequences, {} if pending is None else drafting.finish(pending))
+            self.wait_s = clock.now_s() - asked_s
+            return None
+        job, call = _Beside(sequences, pending), pending.call
+        self.wait_s = clock.now_s() - asked_s
 
         def draft() -> None:
             job.began_s = clock.now_s()
-            job.drafts = drafting.propose(sequences, num_prompt_rows)
+            call.run()
             job.ended_s = clock.now_s()
 
         assert self._thread is not None, "the way is on"
@@ -232,20 +239,32 @@ class DualStreams:
     def _join(self, drafting: Drafting, job: _Beside, forward: tuple[float, float]) -> None:
         """Wait for the draft thread, and keep what it drafted."""
         began_s, ended_s = forward
-        assert self._thread is not None, "the way is on"
-        is_done = self._thread.join(self._stall_s)
-        self.wait_s = self._clock.now_s() - ended_s
-        if not is_done:
+        if self._await(drafting, self._stall_s):
+            call = job.pending.call
+            if call is not None and call.offered is None:  # The thread failed around the call.
+                call.offered = {}
+            self._held.put(job.sequences, drafting.finish(job.pending))
+            self.wait_s += self._clock.now_s() - ended_s
+        else:
+            self.wait_s += self._clock.now_s() - ended_s
             self._stalled = drafting
             drafting.suspend()
             return
-        self._held.put(job.sequences, job.drafts)
         self.hidden_s = max(0.0, min(ended_s, job.ended_s) - max(began_s, job.began_s))
+
+    def _await(self, drafting: Drafting, timeout_s: float) -> bool:
+        """Join the draft thread; an error of it is one of the drafter, never of the round."""
+        assert self._thread is not None, "the way is on"
+        try:
+            return self._thread.join(timeout_s)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, decoding goes on without the drafts
+            drafting.count_failure(error)
+            return True
 
     def _meet_again(self) -> None:
         """Take a drafter back that had not returned in time. It starts anew: it may have read while rounds went on."""
         if self._stalled is not None and (self._thread is None or self._thread.is_idle):
             if self._thread is not None:
-                self._thread.join(0.0)
+                self._await(self._stalled, 0.0)
             self._stalled.resume(self._live)
             self._stalled = None

@@ -47,10 +47,13 @@ class GrammarMatcher:
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.error, self.is_ended = "", False
-        self._parser, self._on_failure = prototype.deep_copy(), on_failure
+        self._prototype, self._on_failure = prototype, on_failure
+        self._parser, self._committed = prototype.deep_copy(), list[int]()
         self._vocab_size, self._eos_token_ids = vocab_size, eos_token_ids
         # Tokens behind the committed ones that the parser has taken as well. Those that end a text never reach it.
         self._ahead: list[int] = []
+        # Drafts behind which the parser failed, and how: the choice's own error once they all are committed.
+        self._failed: tuple[list[int], str] = [], ""
 
     @property
     def is_finished(self) -> bool:
@@ -80,7 +83,8 @@ class GrammarMatcher:
                 tokens may follow.
 
         Raises:
-            GrammarStateError: the grammar cannot be followed to there.
+            GrammarStateError: the grammar cannot be followed to there. Behind drafts that says nothing of the choice:
+                they may be refused yet.
         """
         if self.error:
             raise GrammarStateError(self.error)
@@ -88,15 +92,19 @@ class GrammarMatcher:
             mask_W = self._nothing()
             self._set_ends(mask_W, can_end=True)
             return mask_W
-        if self._seek(drafts) < len(drafts):
-            raise GrammarStateError("the drafts do not follow the grammar")
-        if not self._eos_token_ids and self._parser.is_stopped():
-            raise GrammarStateError("the text is complete")
         try:
-            return self._mask()
+            if self._seek(drafts) < len(drafts):
+                raise GrammarStateError("the drafts do not follow the grammar")
+            if self._eos_token_ids or not self._parser.is_stopped():
+                return self._mask()
         except GrammarStateError as error:
-            self.error = str(error)
+            if not drafts:
+                self.error = str(error)
+            elif self._parser.is_error():
+                self._failed = list(drafts), str(error)
+                self._restore()
             raise
+        raise GrammarStateError("the text is complete")
 
     def valid_prefix(self, token_ids: Seq[int]) -> int:
         """How many of these tokens could be emitted in turn behind the committed ones; any integers may be asked for.
@@ -142,6 +150,11 @@ class GrammarMatcher:
         if not (self._ahead and self._ahead[0] == token_id) and self._seek((token_id,)) == 0:
             return False
         del self._ahead[0]
+        self._committed.append(token_id)
+        drafts, error = self._failed
+        self._failed = (drafts[1:], error) if drafts and drafts[0] == token_id else ([], "")
+        if error and drafts == [token_id]:
+            self.error = error
         return True
 
     def _mask(self) -> Mask:
@@ -174,6 +187,11 @@ class GrammarMatcher:
             self._ahead += rest[: self._parser.try_consume_tokens(rest)]
         self._check()
         return len(self._ahead)
+
+    def _restore(self) -> None:
+        """Go back behind the committed tokens with a new parser: one that has failed takes no step back."""
+        self._parser, self._ahead = self._prototype.deep_copy(), []
+        self._parser.try_consume_tokens(self._committed)
 
     def _can_end(self) -> bool:
         return self._parser.is_stopped() or self._parser.is_accepting()

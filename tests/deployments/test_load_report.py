@@ -151,6 +151,14 @@ def test_domains_have_their_own_acceptance_and_entropy() -> None:
     assert report(meter, 2 + DOMAIN_WINDOW_S).domains == {}
 
 
+def test_wide_trees_do_not_look_like_bad_drafts() -> None:
+    meter = LoadMeter()
+    meter.record_arrival(request("a", domain="code"))
+    stats = {"num_draft_tokens": 64, "num_draft_levels": 8, "num_accepted_tokens": 6}
+    meter.record_outputs([output("a", 10, 10, ends=True, **stats)], 1.0)
+    assert report(meter, 1.0).domains["code"].acceptance_rate == 0.75
+
+
 def test_memory_is_bounded_by_what_is_in_flight() -> None:
     meter, samples, sums = LoadMeter(), Samples(), WindowSums(1, WINDOW_S)
     for index in range(5000):

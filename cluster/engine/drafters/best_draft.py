@@ -1,8 +1,9 @@
 """Any number of drafters: for each sequence and round the draft with the most expected tokens wins."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 
 from cluster.engine import token_tree
 from cluster.engine.drafters.base import ComputingDrafter, Draft, Drafter, Features, Wanted
@@ -14,6 +15,25 @@ from cluster.grammar.matcher import GrammarMatcher
 
 Promise = Callable[[Wanted], float]
 """What a drafter's draft of a sequence is likely to bring, in tokens."""
+
+
+@dataclass(slots=True)
+class DraftCall:
+    """A call of one drafter: it may run in another thread, and reads no grammar.
+
+    Attributes:
+        drafter: whose.
+        wanted: for which sequences.
+        offered: its drafts, once the call is over.
+    """
+
+    drafter: GuardedDrafter
+    wanted: Seq[Wanted]
+    offered: Mapping[str, Draft] | None = None
+
+    def run(self) -> None:
+        """Let the drafter draft."""
+        self.offered = self.drafter.propose(self.wanted)
 
 
 class BestDraft:
@@ -55,18 +75,36 @@ class BestDraft:
         return total
 
     def propose(self, wanted: Seq[Wanted]) -> Mapping[str, Draft]:
-        """The best draft of each sequence that has one.
+        """The best draft of each sequence that has one."""
+        choice = self.choose(wanted)
+        try:
+            while True:
+                next(choice).run()
+        except StopIteration as end:
+            best: Mapping[str, Draft] = end.value
+            return best
+
+    def choose(self, wanted: Seq[Wanted]) -> Generator[DraftCall, None, Mapping[str, Draft]]:
+        """As `propose`, but each call that takes passes of a model is yielded, for the caller to run before it goes on.
+
+        All else, and so whatever moves a grammar, happens in the thread that goes on. A call that was not run has no
+        drafts.
 
         A draft that says what it was drawn from is worth what was promised before: which draft a sequence gets must not
         depend on the tokens of one that it does not get.
         """
         best: dict[str, Draft] = {}
         hopes: dict[str, float] = {}
-        for drafter, promise in self._drafters:
+        for (drafter, promise), (bare, _) in zip(self._drafters, self.drafters, strict=True):
             asked = _asked([want for want in wanted if _is_open_to(want, drafter.name)], promise, hopes)
             if not asked:
                 continue
-            offered = drafter.propose([want for want, _ in asked])
+            call = DraftCall(drafter, [want for want, _ in asked])
+            if isinstance(bare, ComputingDrafter):
+                yield call
+            else:
+                call.run()
+            offered = call.offered or {}
             for want, promised in asked:
                 request_id = want.sequence.request_id
                 draft = _valid_part(offered.get(request_id), want.sequence.grammar)

@@ -3,8 +3,9 @@
 Free of torch.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -17,7 +18,7 @@ from cluster.engine.draft_budget import DraftBudget, DraftLimit, StaticLimits
 from cluster.engine.draft_probabilities import DraftProbabilities
 from cluster.engine.drafters.acceptance_floor import AcceptanceFloor
 from cluster.engine.drafters.base import Draft, Drafter, Features, Wanted
-from cluster.engine.drafters.best_draft import BestDraft
+from cluster.engine.drafters.best_draft import BestDraft, DraftCall
 from cluster.engine.drafters.valid_draft import valid_draft
 from cluster.engine.drafters.wanted import DRAFTER_OFF, max_draft_tokens, want_of
 from cluster.engine.plan import ScheduledSequence
@@ -31,6 +32,8 @@ REST_AFTER_ROUNDS, REST_INTERVAL, REST_FROM_SEQUENCES = 8, 4, 16
 
 _CALIBRATION_INTERVAL = 512
 """Verdicts between two looks at the calibration error, which takes most of a millisecond."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,28 @@ class DraftLimits:
     vocab_size: int
     max_tree_nodes: int = token_tree.MAX_NODES
     static: StaticLimits = field(default_factory=StaticLimits)
+
+
+@dataclass(slots=True)
+class PendingDrafts:
+    """Drafts that are being made; given up by being dropped.
+
+    Attributes:
+        call: what a model has to compute next, in any thread; the rest is for the engine's. None once that is known.
+    """
+
+    wanted: list[Wanted]
+    load: RoundLoad
+    choice: Generator[DraftCall, None, Mapping[str, Draft]]
+    call: DraftCall | None = None
+    offered: Mapping[str, Draft] = field(default_factory=dict)
+
+    def go_on(self) -> None:
+        """Do what is to be done up to the next call of a model."""
+        try:
+            self.call = next(self.choice)
+        except StopIteration as end:
+            self.call, self.offered = None, end.value
 
 
 class Drafting:
@@ -79,6 +104,7 @@ class Drafting:
         self._floor = AcceptanceFloor(limits.static.min_acceptance_rate)
         self.num_limited: Counter[str] = Counter()
         self.wait_s, self._num_failures, self._num_verdicts = 0.0, 0, 0
+        self._num_thread_failures = 0
         self._num_idle_rounds, self._has_paid = 0, True
 
     @property
@@ -111,11 +137,17 @@ class Drafting:
             self.forget(request_id)
         self._forgotten.clear()
 
+    def count_failure(self, error: Exception) -> None:
+        """The thread in which the drafter was called has failed around that call."""
+        self._num_thread_failures += 1
+        _logger.error("drafting beside the pass failed; the round goes on without its drafts", exc_info=error)
+
     def take_failures(self) -> int:
         """Errors of the drafter since the last call."""
         if self._drafter is None:
             return 0
-        before, self._num_failures = self._num_failures, self._drafter.num_failures.total()
+        now = self._drafter.num_failures.total() + self._num_thread_failures
+        before, self._num_failures = self._num_failures, now
         return self._num_failures - before
 
     def take_limited(self) -> Mapping[str, int]:
@@ -141,26 +173,47 @@ class Drafting:
             sequences: that decode in the next round.
             num_prompt_rows: prompt tokens that the round will compute beside them.
         """
+        started_s = self._clock.now_s()
+        pending = self.begin(sequences, num_prompt_rows)
         self.wait_s = 0.0
+        if pending is None:
+            return {}
+        drafts = self.finish(pending)
+        self.wait_s = self._clock.now_s() - started_s
+        return drafts
+
+    def begin(self, sequences: Seq[Sequence], num_prompt_rows: int) -> PendingDrafts | None:
+        """The part of `propose` before the first call of a model; None where there is nothing to draft.
+
+        That call alone may run beside the engine's thread: it is the only part that reads no grammar and changes
+        nothing but the drafter.
+        """
         rests = self._rests(len(sequences))
         for sequence in sequences:  # Those of the others may still wait for their round.
             self._drafts.pop(sequence.request_id, None)
         if self._drafter is None or rests:
-            return {}
+            return None
         wanted = self._wanted(sequences)
         if not wanted:
-            return {}
-        started_s = self._clock.now_s()
+            return None
         load = RoundLoad(
             num_sequences=len(sequences),
             num_prompt_rows=num_prompt_rows,
             num_context_tokens=sum(sequence.num_tokens for sequence in sequences),
         )
-        offered = self._drafter.propose(wanted)
-        drafts = [(want, draft) for want in wanted if (draft := self._usable(want, offered)) is not None]
-        kept = self._cut(drafts, load)
+        pending = PendingDrafts(wanted, load, self._drafter.choose(wanted))
+        pending.go_on()
+        return pending
+
+    def finish(self, pending: PendingDrafts) -> Mapping[str, tuple[int, ...]]:
+        """The part of `propose` that follows; calls of models that have not run yet run here."""
+        while (call := pending.call) is not None:
+            if call.offered is None:
+                call.run()
+            pending.go_on()
+        found = ((want, self._usable(want, pending.offered)) for want in pending.wanted)
+        kept = self._cut([(want, draft) for want, draft in found if draft is not None], pending.load)
         self._drafts.update(kept)
-        self.wait_s = self._clock.now_s() - started_s
         return {request_id: draft.token_ids for request_id, draft in kept.items()}
 
     @property

@@ -273,12 +273,22 @@ class DraftModel:
         ]
 
     def _fork(self, job: DraftJob, num_accepted: int, token_id: int) -> Branch | None:
-        """A branch for an outcome; None when too few blocks are free."""
+        """A branch for an outcome; None when too few blocks are free.
+
+        What is drawn with its own noise needs the blocks of the whole length even where its first token ends the text:
+        else a full pool would let through just the drafts that end (`acceptance_rules`, on length).
+        """
         sequence = job.sequence
         max_tokens = min(1 + job.num_tokens, sequence.num_places(self.max_model_len) - num_accepted)
         branch = Branch(num_accepted, [token_id], max_tokens, len(sequence.token_ids) + num_accepted)
+        if job.own is None:
+            branch.end_at(sequence.settings.stop_ids)
+        if not branch.is_done and not fork(self._pool, sequence.block_table, branch):
+            return None
         branch.end_at(sequence.settings.stop_ids)
-        return branch if branch.is_done or fork(self._pool, sequence.block_table, branch) else None
+        if branch.is_done:
+            branch.free(self._pool)
+        return branch
 
     def _take_branches(self, job: DraftJob, candidates: Seq[Seq[int]]) -> None:
         live = [branch for branch in job.branches or () if not branch.is_done]

@@ -97,9 +97,10 @@ class DraftGrowth:
         num_before = len(self._nodes)
         for leaf, found in zip(self.leaves, candidates, strict=True):
             survival = 1.0 if leaf == token_tree.ROOT else self._nodes[leaf].survival
-            for token_id, said in zip(found.token_ids, found.chances, strict=True):
+            # A chain that is drawn with its own noise grows whatever was drawn.
+            for token_id, said in zip(found.token_ids, found.chances or (1.0,) * len(found.token_ids), strict=True):
                 confidence = min(said, 1.0) if said > 0.0 else 0.0  # NaN is none, too.
-                chance = self._chance_of(self.num_levels, confidence)
+                chance = self._chance_of(self.num_levels, confidence) if found.chances else 1.0
                 self._children[leaf, token_id] = len(self._nodes)
                 self._nodes.append(
                     _Node(

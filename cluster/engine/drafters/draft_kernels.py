@@ -30,7 +30,8 @@ def rank_rows(  # noqa: PLR0917  (numba kernels take no keywords)
 ) -> None:
     """Write the best columns of each row, best first, the lowest first among equals; the rest stays as it is.
 
-    Where shares are wanted, a column's is exp(sharpness * score) over the sum of that over all columns.
+    Where shares are wanted, a column's is exp(sharpness * score) over the sum of that over all columns. Rows of
+    sharpness 0 have none.
 
     Args:
         logits_NC: rows of logits.
@@ -57,7 +58,7 @@ def rank_rows(  # noqa: PLR0917  (numba kernels take no keywords)
         if excluded_N[n] >= 0:
             work_C[excluded_N[n]] = -np.inf
         num_found = _select(work_C, counts_N[n], scores_F, columns_NF[n])
-        if shares_NF.size and num_found:
+        if shares_NF.size and sharpness_N[n] > 0 and num_found:
             _share(work_C, sharpness_N[n], scores_F[:num_found], shares_NF[n])
 
 

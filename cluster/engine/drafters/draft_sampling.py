@@ -82,7 +82,8 @@ class Candidates:
 
     Attributes:
         token_ids: best first.
-        chances: of each, to be the token that the target draws, as far as the draft model knows, 0..1.
+        chances: of each, to be the token that the target draws, as far as the draft model knows, 0..1. Empty where the
+            row draws with its own noise: nothing may be chosen by what was drawn there.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -180,7 +181,7 @@ class DraftSampler:
         counts = [row.num_candidates for row in rows]
         columns_NF = np.full((len(rows), max(counts)), NO_COLUMN, np.int64)
         sharpness = [
-            row.settings.temperature if temperature else 1.0
+            0.0 if row.own is not None else row.settings.temperature if temperature else 1.0
             for row, temperature in zip(rows, temperatures_N, strict=True)
         ]
         shares_NF = np.zeros(columns_NF.shape if has_chances else (0, 0), np.float32)
@@ -200,6 +201,7 @@ class DraftSampler:
             if row.own is not None and ids:
                 row.own.take(self._distribution(logits_C), self._target_ids)
         shares = shares_NF.tolist() if has_chances else [[]] * len(rows)
+        shares = [chances if row.own is None else [] for row, chances in zip(rows, shares, strict=True)]
         return [(ids, chances[: len(ids)]) for ids, chances in zip(found, shares, strict=True)]
 
     def _distribution(self, processed_C: FloatArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from itertools import islice
 
 from cluster.clock import Clock, MonotonicClock
@@ -144,7 +145,7 @@ class HeadDrafter:
             text = sequence.token_ids[state.num_read + 1 :][:num_accepted]
             path = token_tree.follow(draft.token_ids, draft.parents, text)
             self._pace.observe(state, draft, path)
-            if state.growth is not None:
+            if state.growth is not None and draft.probabilities is None:
                 confidences = state.growth.confidences(draft.token_ids, draft.parents)
                 self._pace.observe_chances(confidences, draft.parents, path)
 
@@ -224,12 +225,14 @@ class HeadDrafter:
 
     def _finished(self, job: HeadJob) -> Draft:
         token_ids, parents, confidences = job.growth.result()
+        if job.own is not None:
+            draft = self._pace.draft(job.state, token_ids)
+            return replace(draft, probabilities=drawn_from(job.own, len(token_ids)))
         return Draft(
             token_ids=token_ids,
             parents=parents,
             source=self.name,
             confidences=confidences,
-            probabilities=drawn_from(job.own, len(token_ids)),
         )
 
     def _draft(self, jobs: list[HeadJob]) -> None:

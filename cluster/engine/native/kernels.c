@@ -479,7 +479,7 @@ static void attend_heads(const Model *model, const Layer *layer, const Batch *ba
 
 /* Apart, so that no other row pays for the room. */
 static __attribute__((noinline)) void attend_node(const Model *model, const Layer *layer, const Batch *batch, int row, int kv_head) {
-  char keys[PANEL * MAX_HEAD_DIM * 4], values[PANEL * MAX_HEAD_DIM * 4];
+  __attribute__((aligned(64))) char keys[PANEL * MAX_HEAD_DIM * 4], values[PANEL * MAX_HEAD_DIM * 4];
   int root = row;
   while (batch->row_parents[root] >= 0) root = batch->row_parents[root];
   Path path = {batch, row, (batch->positions[root] + 1) / PANEL, keys, values};

@@ -1,4 +1,4 @@
-; kernels.c sha256 9cec72b854b76119a2791a01849e77dd0b21469179bb621426ab2eb4a1497afd
+; kernels.c sha256 0eec77b30d8f8977b7b363b194c48490c14096baa1c3ef8f86d62dbf1f26c01d
 
 %struct.Batch = type { i32, i32, i32, i32, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, ptr }
 %struct.Model = type { i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, float, float, ptr, ptr, ptr, ptr, ptr, ptr }
@@ -4006,8 +4006,8 @@ define internal void @attend_node(ptr noundef %0, ptr noundef %1, ptr noundef %2
   %8 = alloca ptr, align 8
   %9 = alloca i32, align 4
   %10 = alloca i32, align 4
-  %11 = alloca [32768 x i8], align 16
-  %12 = alloca [32768 x i8], align 16
+  %11 = alloca [32768 x i8], align 64
+  %12 = alloca [32768 x i8], align 64
   %13 = alloca i32, align 4
   %14 = alloca %struct.Path, align 8
   store ptr %0, ptr %6, align 8, !tbaa !4

@@ -1,6 +1,8 @@
 import pytest
 
+from cluster.engine.block_pool import BlockPool
 from cluster.engine.sequence import SequenceStatus
+from cluster.engine.sequence_blocks import SequenceBlocks
 from tests.cluster.engine.scheduler_harness import (
     WRONG_TOKEN,
     FakeEngine,
@@ -175,3 +177,18 @@ def test_more_than_was_computed_is_refused() -> None:
     item = scheduler.schedule(0.0, {}).scheduled[0]
     with pytest.raises(AssertionError):
         scheduler.advance(item, 9)
+
+
+@pytest.mark.parametrize("num_withheld", [0, 1])
+@pytest.mark.parametrize("num_free", [0, 1, 2, 5])
+def test_a_longer_draft_never_keeps_fewer_tokens(num_free: int, num_withheld: int) -> None:
+    """It ends where the free blocks end, however much longer it is."""
+    room = 1 + 4 * (num_free + num_withheld)
+    for length in range(40):
+        pool = BlockPool(2 + num_free + num_withheld, 4)
+        blocks = SequenceBlocks(make_sequence("a", range(7)), pool, enable_prefix_cache=False)
+        pool.withhold(num_withheld)
+        assert blocks.take([], num_spare_blocks=0)
+        assert len(blocks.fit_lookahead((WRONG_TOKEN,) * length)) == min(length, room)
+        blocks.release()
+        pool.check_integrity()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cluster.clock import MonotonicClock
 from cluster.config import EngineConfig
 from cluster.engine.cpu_share import share_of
+from cluster.engine.draft_thread import CpuLane
 from cluster.engine.drafters.base import Draft, Drafter, Wanted
 from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.ngram import NgramDrafter
@@ -25,6 +26,9 @@ from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
 from cluster.engine.startup import available_threads
 from cluster.errors import ConfigError
+from cluster.grammar.limits import GrammarLimits
+from cluster.grammar.matcher import GrammarMatcher
+from cluster.grammar.source import regex_grammar
 from cluster.types import Request, Role, SpeculationParams, StepStats
 from tests.cluster.engine.drafters import test_draft_model as draft_model
 from tests.cluster.engine.drafters import test_head_drafter as heads
@@ -320,6 +324,65 @@ def test_a_drafter_that_hangs_is_left_behind_and_starts_anew_when_it_returns() -
     assert len(drafter.observed) > observed
     assert not drafter.faults
     assert not drafter.known
+
+
+def noting(original: Callable[..., Any], callers: set[str]) -> Callable[..., Any]:
+    """The method, which also writes down the name of the thread that calls it."""
+
+    def noted(*args: Any, **named: Any) -> Any:
+        callers.add(threading.current_thread().name)
+        return original(*args, **named)
+
+    return noted
+
+
+def test_a_drafter_that_returns_too_late_touches_no_grammar_and_no_error_of_its_thread_ends_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The late call comes back between two rounds, and whatever follows it ends before the next one."""
+    grammar = regex_grammar(r"The (number|word) is: [a-z]{4,20}\.", GrammarLimits())
+    items = [
+        request(f"r{i}", random_prompt(i, 12), max_tokens=60, seed=i, temperature=0.7, grammar=grammar)
+        for i in range(6)
+    ]
+    expected = {item.request_id: run_alone(item) for item in items}
+    release, hung, callers = threading.Event(), threading.Event(), set[str]()
+
+    def hang(num_calls: int) -> None:
+        if threading.current_thread().name == "draft" and not hung.is_set():
+            hung.set()
+            assert release.wait(10.0)
+
+    for method in ("valid_prefix", "forced_tokens", "allowed", "accept"):
+        monkeypatch.setattr(GrammarMatcher, method, noting(getattr(GrammarMatcher, method), callers))
+
+    @contextmanager
+    def failing(lane: CpuLane) -> Iterator[None]:
+        yield
+        if hung.is_set():
+            raise RuntimeError("the lane is broken")
+
+    monkeypatch.setattr(CpuLane, "work", failing)
+    drafter = CheckedDrafter({name: result.token_ids for name, result in expected.items()}, on_propose=hang)
+    engine = overlapped(drafter)
+    engine._streams._stall_s = 0.05
+    results, steps, num_stalled = dict[str, Result](), list[StepStats](), 0
+    for item in items:
+        engine.add(item)
+    while engine.has_work:
+        for output in engine.step():
+            results.setdefault(output.request_id, Result()).take(output)
+        steps.append(engine.last_step)
+        num_stalled += engine._streams._stalled is not None
+        if num_stalled == 3:
+            release.set()
+            while not engine._streams._thread.is_idle:  # type: ignore[union-attr]
+                time.sleep(0.001)
+    assert hung.is_set()
+    assert num_stalled >= 3, "rounds went on meanwhile"
+    assert callers == {"MainThread"}
+    assert all(results[name].same_as(result) for name, result in expected.items())
+    assert sum(step.num_drafter_failures for step in steps) >= 1
 
 
 def test_closing_does_not_wait_for_a_drafter_that_never_returns() -> None:

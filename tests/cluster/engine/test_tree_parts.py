@@ -210,3 +210,18 @@ def test_heads_are_given_the_rows_of_the_accepted_path_alone() -> None:
         assert with_trees[key].keys() == plain[key].keys() == set(range(12 + 29))
         for position, row_F in plain[key].items():
             assert torch.equal(with_trees[key][position], row_F), position
+
+
+def test_an_acceptance_rate_is_a_share_of_what_could_have_been_accepted() -> None:
+    item = request("a", random_prompt(0, 12), max_tokens=30)
+    texts = {"a": run_alone(item).token_ids}
+    seen = []
+    for shape in (around, lambda _, right: (right, ())):
+        engine = make_engine(drafter=TreeDrafter(texts, shape), num_speculative_tokens=4, draft_budget="fixed")
+        stats = run(engine, [item])["a"].speculation
+        assert stats is not None
+        seen.append(stats)
+    trees, chains = seen
+    assert trees.num_accepted_tokens <= trees.num_draft_levels == trees.num_acceptable_tokens < trees.num_draft_tokens
+    assert chains.num_draft_levels == 0
+    assert chains.num_acceptable_tokens == chains.num_draft_tokens >= chains.num_accepted_tokens

@@ -228,3 +228,21 @@ def test_no_special_token_but_the_end_is_ever_allowed(pattern: Any) -> None:
         assert not {0, 1} & allowed_ids(matcher)
         matcher.accept(token_id)
     assert {0, 1, EOS_TOKEN_ID} & allowed_ids(matcher) == {EOS_TOKEN_ID}
+
+
+def test_a_dead_end_behind_drafts_is_an_error_of_theirs_and_one_behind_committed_tokens_of_the_choice() -> None:
+    """No piece of the vocabulary spells what must follow the branch `a`."""
+    a, b, c = (PIECES.index(piece) for piece in "abc")
+    matcher = toy_compiler().matcher(choice_grammar(["eab", "ea9", "ecc9"], LIMITS))
+    assert matcher.accept(PIECES.index("e"))
+    for _ in range(2):
+        with pytest.raises(GrammarStateError):
+            matcher.allowed((c, c))
+        assert matcher.error == "" and a in allowed_ids(matcher, vocab_size=TOY_COLUMNS)
+    assert allowed_ids(matcher, (a,), vocab_size=TOY_COLUMNS) >= {b}
+    with pytest.raises(GrammarStateError):
+        matcher.allowed((c, c))
+    assert matcher.accept(c) and matcher.error == ""
+    assert matcher.accept(c) and matcher.error
+    with pytest.raises(GrammarStateError):
+        matcher.allowed()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cluster.engine.drafters.draft_ahead import DraftCapacityError, DraftJob, DraftLengthError, DraftModel
+from cluster.engine.drafters.own_draws import OwnDraws
 from tests.cluster.engine.drafters.draft_harness import (
     BLOCK_SIZE,
     EOS,
@@ -411,3 +412,24 @@ def test_short_jobs_do_not_wait_for_long_prompts() -> None:
     assert short.is_done
     assert [job.is_done for job in long] == [False, False]
     assert all(job.sequence.num_computed > 16 for job in long)
+
+
+@pytest.mark.parametrize("num_blocks", [3, 4])
+def test_whether_a_drawn_draft_exists_does_not_depend_on_its_first_token(num_blocks: int) -> None:
+    """The pool is full with three blocks: two are the sequence's own, and a draft of its own noise needs two more."""
+    model = make_draft_model(num_blocks=num_blocks, eos_token_ids=EOS)
+    params = sampling(temperature=1.0, logit_bias=((3, 9.0), (8, 9.0)))
+    sequence = model.open([*range(10, 10 + BLOCK_SIZE + 8)], 4, params)
+    found = []
+    for seed in range(30):
+        job = model.start(sequence, (), BLOCK_SIZE, (1,))
+        job.own = OwnDraws(seed)
+        run(model, job)
+        found.append(job.entries)
+        assert len(job.own.rows) >= 1
+    if num_blocks == 3:
+        assert not any(found)
+    else:
+        assert len({entries_[0].token_ids[0] in EOS for entries_ in found}) == 2
+    model.close(sequence)
+    assert model.num_used_blocks == 0

@@ -194,3 +194,12 @@ def test_no_budget_cuts_a_drawn_draft() -> None:
         assert len(drafting.propose([sequence]).get("a", ())) == length
         item = ScheduledSequence.of(sequence, 1, text[:length])
         assert (drafting.probabilities_of(item) is not None) is (length == 3)
+
+
+def test_a_drawn_row_has_no_chances_and_its_neighbours_keep_theirs() -> None:
+    sampler = DraftSampler(NUM_COLUMNS, None, frozenset())
+    row = DrawRow(settings=sampler.settings(params(temperature=0.7), ()), output_index=3)
+    alone, *_ = sampler.draw_with_chances(logits(), [row])
+    own, shared = sampler.draw_with_chances(np.repeat(logits(), 2, axis=0), [replace(row, own=OwnDraws(1)), row])
+    assert len(own.token_ids) == 1 and own.chances == ()
+    assert shared == alone and len(shared.chances) == 1
