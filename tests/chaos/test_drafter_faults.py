@@ -247,10 +247,10 @@ def test_a_drafter_that_answers_random_bytes_is_given_up_for_another_one(
         verifier.use(garbage.record)
         reason = "malformed" if is_polite else "unreachable"
         verifier.serve_until(lambda: verifier.transitions(reason) > 0, reason)
-        stats = verifier.client.stats()
-        assert stats.num_malformed >= 4
-        assert stats.fallbacks["quarantined" if is_polite else "disconnected"] > 0
-        assert stats.lookups["hit"] == 0 and not troubles(verifier).keys() - {reason}
+        assert verifier.client.stats().num_malformed >= 4
+        fallback = "quarantined" if is_polite else "disconnected"
+        verifier.serve_until(lambda: verifier.client.stats().fallbacks[fallback] > 0, fallback)
+        assert verifier.client.stats().lookups["hit"] == 0 and not troubles(verifier).keys() - {reason}
 
         verifier.use(garbage.record, drafter.record)
         verifier.recovers()

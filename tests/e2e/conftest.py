@@ -108,7 +108,8 @@ def start_outrider(model: Path, *arguments: str) -> Outrider:
     }
     environment.pop("OMP_NUM_THREADS", None)
     command = [sys.executable, "-m", "deployments.cli", "serve", "--port", str(port), "--model", str(model)]
-    command += arguments
+    # What `reference.undisturbed` computes in; on the CPU kernels "auto" would keep the KV cache in bfloat16.
+    command += ["--dtype", "float32", *arguments]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
