@@ -10,9 +10,9 @@ from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Drafter
 from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.draft_ahead import DraftModel
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import draft_memory_bytes, load_draft_model
+from cluster.engine.drafters.draft_source import draft_memory_bytes
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
@@ -197,8 +197,7 @@ class Workbench:
 
     def _load_model(self, draft: DraftConfig) -> DraftModel:
         assert draft.model is not None
-        loaded = load_draft_model(draft.model, self.parts.source, target_tokenizer=self.parts.tokenizer)
-        return build_draft_model(loaded, draft, eos_token_ids=self.parts.eos_token_ids)
+        return build_draft_beside(draft.model, draft, self.parts)
 
     def _open_drafter(self, cost: DraftCost | None, *, lookup_tokens: int, model_tokens: int) -> Drafter:
         """The source of drafts of one engine; prompt lookup stands beside a draft model, as in `outrider serve`.

@@ -13,9 +13,9 @@ from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Drafter
 from cluster.engine.drafters.best_draft import BestDraft, Promise
 from cluster.engine.drafters.draft_ahead import DraftModel
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import DRAFT_FILE, draft_folder, draft_memory_bytes, load_draft_model
+from cluster.engine.drafters.draft_source import DRAFT_FILE, draft_folder, draft_memory_bytes
 from cluster.engine.drafters.factory import build_drafter
 from cluster.engine.drafters.head_build import build_head_drafters
 from cluster.engine.drafters.head_drafter import HeadDrafter
@@ -23,7 +23,7 @@ from cluster.engine.drafters.heads import heads_memory_bytes
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.drafters.vocab_check import vocabulary_hash
 from cluster.engine.engine import Engine
-from cluster.engine.memory_plan import kv_tax_tokens
+from cluster.engine.memory_plan import kv_tax_tokens, most_lookahead_tokens
 from cluster.engine.model_checks import read_json
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.probe import pass_seconds, pass_seconds_beside
@@ -93,7 +93,7 @@ def build_engine(config: VerifierConfig, node: NodeShare, *, name: str) -> Built
     if may_be_local:
         memory = draft_memory_bytes(_model_name(config), kv_cache_tokens=config.draft.kv_cache_tokens)
     parts = load_parts(engine, memory, max_plain_seqs=max_plain_seqs, **_heads_memory(config))
-    model = _load_draft(config, parts) if may_be_local else None
+    model = build_draft_beside(_model_name(config), config.draft, parts) if may_be_local else None
     layout = _settle_layout(config, node, parts.runner, model)
     if model is not None and layout.kind != "local":
         model.close_model()
@@ -146,9 +146,9 @@ def _kv_tax_tokens(config: VerifierConfig, layout: Layout, target: ModelRunner, 
     if config.max_num_seqs_by_role is None or layout.kind == "off":
         return 0
     longest = max(config.engine.num_speculative_tokens, config.draft.tree_nodes)
-    most = config.max_num_seqs_by_role.speculative * longest
+    num_seqs, num_rows = config.max_num_seqs_by_role.speculative, config.engine.max_num_batched_tokens
     return kv_tax_tokens(
-        lookahead_tokens=min(most, config.engine.max_num_batched_tokens),
+        lookahead_tokens=most_lookahead_tokens(num_seqs, longest, num_rows),
         draft_kv_bytes=kv_cache_bytes(model.runner) if model is not None and layout.kind == "local" else 0,
         kv_token_bytes=max(1, kv_cache_bytes(target) // (target.num_kv_blocks * target.block_size)),
     )
@@ -236,12 +236,6 @@ def _threads(config: VerifierConfig, node: NodeShare) -> int:
     if plan.warning:
         _logger.warning("%s", plan.warning)
     return plan.verifier
-
-
-def _load_draft(config: VerifierConfig, parts: EngineParts) -> DraftModel:
-    """The draft model in this process, on its own threads."""
-    loaded = load_draft_model(_model_name(config), parts.source, target_tokenizer=parts.tokenizer)
-    return build_draft_model(loaded, config.draft, eos_token_ids=parts.eos_token_ids)
 
 
 def _local_drafter(config: VerifierConfig, model: DraftModel, cost: DraftCost) -> DraftModelDrafter:

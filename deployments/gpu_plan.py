@@ -18,7 +18,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from autoscaling.simulation.hardware import GPUS
-from cluster.config import DraftConfig, EngineConfig
+from cluster.config import EngineConfig
 from cluster.engine.memory_plan import DraftMemory, MemoryPlan, kv_tax_tokens
 from cluster.engine.shapes import BF16_BYTES, ModelShape
 from cluster.errors import ConfigError
@@ -113,7 +113,7 @@ def rank_memory(request: PlanRequest) -> MemoryPlan:
     target, num_ranks = request.target, request.num_ranks
     draft = None
     if request.draft is not None and request.drafter_place != "own-gpu":
-        draft = draft_memory(request.draft, request.draft_kv_tokens or DraftConfig().kv_cache_tokens)
+        draft = draft_memory(request.draft, request.rank_draft_kv_tokens)
     is_second = draft is not None and request.drafter_place == "shared-gpu"
     memory = MemoryPlan(
         weights_bytes=target.weight_bytes(num_ranks, request.dtype),
@@ -183,8 +183,8 @@ def _workspace_bytes(request: PlanRequest) -> int:
 def _mtp_bytes(request: PlanRequest) -> int:
     """Of a next-n module with the KV of its one layer."""
     target, num_ranks = request.target, request.num_ranks
-    kv_tokens = request.draft_kv_tokens or DraftConfig().kv_cache_tokens
-    return target.mtp_bytes(num_ranks, request.dtype) + kv_tokens * target.kv_layer_bytes(num_ranks)
+    kv_bytes = request.rank_draft_kv_tokens * target.kv_layer_bytes(num_ranks)
+    return target.mtp_bytes(num_ranks, request.dtype) + kv_bytes
 
 
 def _own_drafter(request: PlanRequest, target_kv_tokens: int) -> DraftMemory | None:
@@ -215,7 +215,7 @@ def _refusal(request: PlanRequest, memory: MemoryPlan, left_tokens: int) -> Conf
         return ConfigError(field="--max-model-len", value=longest, allowed=f"at most {left_tokens} here\n{table}")
     most = _most_draft_kv_tokens(request)
     if most >= request.least_tokens:
-        value = request.draft_kv_tokens or DraftConfig().kv_cache_tokens
+        value = request.rank_draft_kv_tokens
         return ConfigError(field="--draft-kv-tokens", value=value, allowed=f"at most {most} here\n{table}")
     fewest = min(fitting_degrees(request, MAX_RANKS), default=None)
     if fewest is not None and fewest <= request.num_gpus:
@@ -231,8 +231,7 @@ def _most_draft_kv_tokens(request: PlanRequest) -> int:
         memory = rank_memory(trial)
         return memory.kv_cache_tokens - _kv_tax_tokens(trial, memory) < trial.least_tokens
 
-    default = DraftConfig().kv_cache_tokens
-    num_blocks = range(1, (request.draft_kv_tokens or default) // BLOCK_SIZE + 1)
+    num_blocks = range(1, request.rank_draft_kv_tokens // BLOCK_SIZE + 1)
     return bisect_left(num_blocks, True, key=is_too_much) * BLOCK_SIZE
 
 

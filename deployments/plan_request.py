@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from autoscaling.simulation.hardware import GpuProfile
-from cluster.config import EngineConfig
+from cluster.config import DraftConfig, EngineConfig
 from cluster.engine.shapes import DTYPE_BYTES, ModelShape
 from cluster.errors import ConfigError, check_range
 from deployments.placement import MAX_RANKS
@@ -99,6 +99,11 @@ class PlanRequest:
     def num_lookahead_tokens(self) -> int:
         """Slots that drafts take at worst in role speculative."""
         return self.seats.speculative * self.num_speculative_tokens
+
+    @property
+    def rank_draft_kv_tokens(self) -> int:
+        """KV capacity of a drafter that shares a GPU with rank 0."""
+        return self.draft_kv_tokens or DraftConfig().kv_cache_tokens
 
     @property
     def least_tokens(self) -> int:

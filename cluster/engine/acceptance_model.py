@@ -172,21 +172,19 @@ class AcceptanceModel:
             nodes: indices of the accepted ones.
         """
         if not parents:
-            return self.observe(source, confidences, len(confidences), len(nodes))
+            self.observe(source, confidences, len(confidences), len(nodes))
+            return
         learned = self._sources.setdefault(source, _Source())
         accepted = {token_tree.ROOT, *nodes}
         depths = token_tree.depths(len(parents), parents)
         for node, (confidence, parent) in enumerate(zip(confidences, parents, strict=True)):
             if parent in accepted:
                 learned.learn(depths[node] - 1, _logit(confidence), node in accepted, self._rate)
-        return None
 
     def _tree_survival(self, source: str, confidences: Seq[float], parents: tuple[int, ...]) -> list[float]:
-        learned = self._sources.get(source, _UNKNOWN)
         depths = token_tree.depths(len(parents), parents)
         chances = [
-            1.0 / (1.0 + math.exp(-learned.bias(depth - 1) - learned.weight * _logit(confidence)))
-            for depth, confidence in zip(depths, confidences, strict=True)
+            self.chance(source, depth - 1, confidence) for depth, confidence in zip(depths, confidences, strict=True)
         ]
         return [max(chance, _MIN_SURVIVAL) for chance in token_tree.products(chances, parents)]
 

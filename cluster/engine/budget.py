@@ -4,7 +4,8 @@ A draft row is nearly free while a pass is bound by reading weights, and costs i
 arithmetic. So the drafts of all sequences are ranked by their chance to survive, and as many are verified as bring the
 most expected tokens per second; none where plain decoding brings more. After TurboSpec (arXiv 2406.14066) and DSpark
 (arXiv 2607.05147), with the measured time of the round in place of a threshold. The cut may depend on the drafted
-tokens since acceptance is coupled: no choice of drafts can change the text.
+tokens: under coupled acceptance no choice of drafts can change the text, and under the other rules only drafts that are
+fixed functions of the committed tokens come here.
 """
 
 from collections.abc import Sequence as Seq

@@ -75,6 +75,17 @@ class MemoryPlan:
         )
 
 
+def most_lookahead_tokens(num_seqs: int, longest: int, num_rows: int) -> int:
+    """Slots that drafts take at worst in a round.
+
+    Args:
+        num_seqs: most sequences that draft.
+        longest: most tokens of a draft, all nodes of a tree.
+        num_rows: of the largest round.
+    """
+    return min(num_seqs * longest, num_rows)
+
+
 def kv_tax_tokens(*, lookahead_tokens: int, draft_kv_bytes: int, kv_token_bytes: int) -> int:
     """The KV tax: what speculation takes from the target, in tokens of its KV cache.
 

@@ -1,6 +1,7 @@
 """The blocks of one sequence: what it takes from the pool and the prefix cache, publishes there, and gives back."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 
 from cluster.engine.block_pool import BlockPool, extend_block_hashes
 from cluster.engine.sequence import Sequence
@@ -9,6 +10,11 @@ from cluster.engine.sequence import Sequence
 def num_blocks_for(num_tokens: int, block_size: int) -> int:
     """Blocks that hold `num_tokens` tokens."""
     return -(-num_tokens // block_size)
+
+
+def slot_of(block_table: Seq[int], index: int, block_size: int) -> int:
+    """KV slot of a sequence's entry; there is a block for it."""
+    return block_table[index // block_size] * block_size + index % block_size
 
 
 class SequenceBlocks:

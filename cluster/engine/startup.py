@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from cluster.config import EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.calibration import load_calibration
-from cluster.engine.memory_plan import DraftMemory, MemoryPlan
+from cluster.engine.memory_plan import DraftMemory, MemoryPlan, most_lookahead_tokens
 from cluster.engine.model_loader import eos_token_ids, load_config, load_tokenizer, load_weights
 from cluster.engine.model_runner import ModelRunner
 from cluster.engine.model_source import ModelSource, resolve_model
@@ -53,6 +53,16 @@ class EngineParts:
     source: ModelSource
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What the memory plan counts besides the target and its settings; attributes as the arguments of `load_parts`."""
+
+    draft: DraftMemory | None = None
+    heads_bytes: int = 0
+    max_plain_seqs: int = 0
+    tree_nodes: int = 0
+
+
 def target_source(config: EngineConfig) -> ModelSource:
     """Where the target lies; converts or downloads it when it is not there yet.
 
@@ -87,8 +97,9 @@ def load_parts(
     source = target_source(config)
     model_config = load_config(source)
     tokenizer = load_tokenizer(source)
+    beside = _Beside(draft=draft, heads_bytes=heads_bytes, max_plain_seqs=max_plain_seqs, tree_nodes=tree_nodes)
     return EngineParts(
-        runner=_build_runner(config, source, model_config, (draft, heads_bytes), (max_plain_seqs, tree_nodes)),
+        runner=_build_runner(config, source, model_config, beside),
         tokenizer=tokenizer,
         eos_token_ids=eos_token_ids(source, model_config, tokenizer),
         model_id=source.model_id,
@@ -171,25 +182,17 @@ def _measure_step_times(runner: ModelRunner) -> StepTimes:
 
 
 def _build_runner(
-    config: EngineConfig,
-    source: ModelSource,
-    model_config: PretrainedConfig,
-    draft: tuple[DraftMemory | None, int],
-    widest: tuple[int, int],
+    config: EngineConfig, source: ModelSource, model_config: PretrainedConfig, beside: _Beside
 ) -> ModelRunner:
     reason = "a GPU is present" if torch.cuda.is_available() else unsupported_reason(model_config)
     if reason is None:
-        return _build_native(config, source, model_config, draft, widest)
+        return _build_native(config, source, model_config, beside)
     _logger.info("running %s in transformers' own code: %s", source.model_id, reason)
     return _build_general(config, source)
 
 
 def _build_native(
-    config: EngineConfig,
-    source: ModelSource,
-    model_config: PretrainedConfig,
-    draft: tuple[DraftMemory | None, int],
-    widest: tuple[int, int],
+    config: EngineConfig, source: ModelSource, model_config: PretrainedConfig, beside: _Beside
 ) -> NativeRunner:
     """The CPU kernels. Weights that were published in bf16 are stored so under either dtype: widening them is exact."""
     torch.set_num_threads(1)  # The kernels bring their own threads; two pools would fight for the cores.
@@ -198,9 +201,7 @@ def _build_native(
     max_model_len = _max_model_len(config, model_config.max_position_embeddings)
     num_kv_blocks = config.kv_cache_tokens // config.block_size
     shape = read_shape(model_config)
-    draft_memory, heads_bytes = draft
-    plan = _plan_memory(config, shape, weight_dtype, kv_dtype, widest)
-    plan = replace(plan, draft=draft_memory, heads_bytes=heads_bytes)
+    plan = _plan_memory(config, shape, weight_dtype, kv_dtype, beside)
     _logger.info("memory plan\n%s", plan.table())
     plan.check()
     started_s = time.monotonic()
@@ -255,22 +256,14 @@ def _default_dtype(device: str) -> torch.dtype:
 
 
 def _plan_memory(
-    config: EngineConfig,
-    shape: Shape,
-    weight_dtype: torch.dtype,
-    kv_dtype: torch.dtype,
-    widest: tuple[int, int] = (0, 0),
+    config: EngineConfig, shape: Shape, weight_dtype: torch.dtype, kv_dtype: torch.dtype, beside: _Beside
 ) -> MemoryPlan:
-    """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major.
-
-    `widest`: most sequences in a round without drafts, most tokens of a draft that is a tree, where these are more.
-    """
-    max_plain_seqs, tree_nodes = widest
+    """The plan for the CPU kernels: weights in panels, beside an embedding that stays row-major."""
     row_elements = 2 * shape.hidden + shape.qkv_columns + shape.num_heads * shape.head_dim + shape.intermediate
-    longest = max(config.num_speculative_tokens, tree_nodes)
-    lookahead_tokens = min(config.max_num_seqs * longest, config.max_num_batched_tokens)
+    longest = max(config.num_speculative_tokens, beside.tree_nodes)
+    lookahead_tokens = most_lookahead_tokens(config.max_num_seqs, longest, config.max_num_batched_tokens)
     # Right after a change of role as many as before still run, and as many as may have drafts do.
-    max_logit_rows = max(config.max_num_seqs, max_plain_seqs) + lookahead_tokens
+    max_logit_rows = max(config.max_num_seqs, beside.max_plain_seqs) + lookahead_tokens
     return MemoryPlan(
         weights_bytes=shape.num_weights * weight_dtype.itemsize,
         kv_token_bytes=2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * kv_dtype.itemsize,
@@ -279,6 +272,8 @@ def _plan_memory(
         # Buffers grow to twice what a round needs; logits and activations are float32.
         workspace_bytes=2 * 4 * (config.max_num_batched_tokens * row_elements + max_logit_rows * shape.vocab),
         available_bytes=available_bytes(),
+        draft=beside.draft,
+        heads_bytes=beside.heads_bytes,
     )
 
 

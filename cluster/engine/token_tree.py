@@ -126,7 +126,7 @@ def select(parents: Parents, kept: Seq[int]) -> Parents:
 
     Args:
         parents: of a draft.
-        kept: rising indices; with each node its parent.
+        kept: indices; with each node its parent, and that first.
     """
     if not parents:
         return ()

@@ -13,6 +13,7 @@ from cluster.engine.batch import num_logit_rows, sampling_rows
 from cluster.engine.model_runner import ModelRunner, TreeRunner
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sampler import Sampler
+from cluster.engine.sequence_blocks import slot_of
 from cluster.types import TokenLogprobs
 
 if TYPE_CHECKING:
@@ -109,10 +110,6 @@ def kv_moves(
             continue
         table, first = item.sequence.block_table, item.start + item.num_tokens
         moved = [(node, place) for place, node in enumerate(path) if node != place]
-        sources += [_slot(table, first + node, block_size) for node, _ in moved]
-        destinations += [_slot(table, first + place, block_size) for _, place in moved]
+        sources += [slot_of(table, first + node, block_size) for node, _ in moved]
+        destinations += [slot_of(table, first + place, block_size) for _, place in moved]
     return sources, destinations
-
-
-def _slot(block_table: Seq[int], index: int, block_size: int) -> int:
-    return block_table[index // block_size] * block_size + index % block_size

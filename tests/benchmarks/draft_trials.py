@@ -11,9 +11,8 @@ from cluster.clock import MonotonicClock
 from cluster.config import BUNDLED, BUNDLED_DRAFT_FOLDER, DraftConfig, EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Drafter, Wanted
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import load_draft_model
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.engine import Engine
 from cluster.engine.lossless.prompts import Prompt, collect_prompts, encode
@@ -189,8 +188,7 @@ def _prompt(question: Question) -> Prompt:
 
 
 def _local_draft_model(parts: EngineParts) -> DraftModelDrafter:
-    loaded = load_draft_model(BUNDLED, parts.source, target_tokenizer=parts.tokenizer)
-    model = build_draft_model(loaded, DraftConfig(num_threads=1), eos_token_ids=parts.eos_token_ids)
+    model = build_draft_beside(BUNDLED, DraftConfig(num_threads=1), parts)
     return DraftModelDrafter(model, max_draft_tokens=_NUM_DRAFT_TOKENS, cost=DraftCost.free())
 
 

@@ -11,9 +11,8 @@ from cluster.config import BUNDLED, BUNDLED_DRAFT_FOLDER, DraftConfig, EngineCon
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Drafter
 from cluster.engine.drafters.best_draft import BestDraft, Promise
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import load_draft_model
 from cluster.engine.drafters.head_build import build_head_drafters
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.drafters.step_cost import TableCost
@@ -255,8 +254,7 @@ def _drafters(
     entries: list[tuple[Drafter, Promise | None]] = [(NgramDrafter(max_draft_tokens=longest), None)]
     draft = DraftConfig(num_threads=THREADS, heads=heads)
     if BUNDLED_DRAFT_FOLDER.is_dir():
-        loaded = load_draft_model(BUNDLED, parts.source, target_tokenizer=parts.tokenizer)
-        model = build_draft_model(loaded, draft, eos_token_ids=parts.eos_token_ids)
+        model = build_draft_beside(BUNDLED, draft, parts)
         pass_cost = TableCost(measure_pass_times(model.runner))
         drafter = DraftModelDrafter(model, max_draft_tokens=longest, cost=cost, pass_cost=pass_cost)
         entries.append((drafter, drafter.promise))

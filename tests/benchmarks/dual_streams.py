@@ -16,9 +16,8 @@ from pathlib import Path
 from cluster.config import BUNDLED, DraftConfig, EngineConfig, Overlap
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import load_draft_model
 from cluster.engine.engine import Engine
 from cluster.engine.plan import ScheduledSequence
 from cluster.engine.sequence import Sequence
@@ -172,8 +171,7 @@ def _config(overlap: Overlap) -> EngineConfig:
 def _drafter(parts: EngineParts) -> TracedDrafter:
     """The bundled draft model. It takes drafts for free, so that every round of every way has some."""
     config = DraftConfig(num_threads=THREADS, num_speculative_tokens=NUM_TOKENS, kv_cache_tokens=_KV_TOKENS)
-    loaded = load_draft_model(BUNDLED, parts.source, target_tokenizer=parts.tokenizer)
-    model = build_draft_model(loaded, config, eos_token_ids=parts.eos_token_ids)
+    model = build_draft_beside(BUNDLED, config, parts)
     drafter = TracedDrafter(model, max_draft_tokens=NUM_TOKENS, cost=DraftCost.free())
     drafter.spans = Spans()
     return drafter

@@ -17,9 +17,8 @@ from cluster.config import BUNDLED, DraftConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.best_draft import BestDraft
 from cluster.engine.drafters.collect import Drafting
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import load_draft_model
 from cluster.engine.drafters.ngram import NgramDrafter
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
@@ -65,9 +64,7 @@ class Bench:
         )
         config = replace(config, max_num_seqs=max_streams)
         parts = load_parts(config)
-        loaded = load_draft_model(BUNDLED, parts.source, target_tokenizer=parts.tokenizer)
-        draft = DraftConfig(kv_cache_tokens=_KV_TOKENS, num_threads=1)
-        self._model = build_draft_model(loaded, draft, eos_token_ids=parts.eos_token_ids)
+        self._model = build_draft_beside(BUNDLED, DraftConfig(kv_cache_tokens=_KV_TOKENS, num_threads=1), parts)
         self.engine = Engine.from_parts(config, parts)
         cost = measure_draft_cost(parts.runner)
         self._passes = measure_pass_times(self._model.runner)

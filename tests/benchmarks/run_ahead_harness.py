@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from cluster.config import DraftConfig, EngineConfig
 from cluster.engine.budget import DraftCost
 from cluster.engine.drafters.base import Draft, Wanted
-from cluster.engine.drafters.draft_build import build_draft_model
+from cluster.engine.drafters.draft_build import build_draft_beside
 from cluster.engine.drafters.draft_model import DraftModelDrafter
-from cluster.engine.drafters.draft_source import load_draft_model
 from cluster.engine.drafters.step_cost import TableCost
 from cluster.engine.engine import Engine
 from cluster.engine.plan import ScheduledSequence
@@ -106,9 +105,7 @@ def start_drafter(
 
 def local_drafter(target: Target, draft: str) -> tuple[DraftModelDrafter, DraftCost]:
     """The draft model in this process, which drafts between two passes; and what its drafts cost."""
-    parts = target.parts
-    loaded = load_draft_model(draft, parts.source, target_tokenizer=parts.tokenizer)
-    model = build_draft_model(loaded, _draft_config(draft, 1), eos_token_ids=parts.eos_token_ids)
+    model = build_draft_beside(draft, _draft_config(draft, 1), target.parts)
     passes = measure_pass_times(model.runner)
     local = DraftModelDrafter(model, max_draft_tokens=NUM_TOKENS, cost=target.cost, pass_cost=TableCost(passes))
     return local, replace(target.cost, token_s=passes.forward_s(1))

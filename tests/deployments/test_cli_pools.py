@@ -59,6 +59,8 @@ def test_without_a_cluster_the_error_names_the_address(
         raise ConnectionError("Could not find any running Ray instance.\nmore lines")
 
     monkeypatch.setattr("ray.init", refuse)
+    # Another test may have one on this machine.
+    monkeypatch.setattr("deployments.cli_pools.gcs_addresses", set)
     assert cli.main(["pools", "status"]) == 2
     error = capsys.readouterr().err
     assert "--address = 'auto'" in error

@@ -218,7 +218,7 @@ class Drafting:
 
     @property
     def trees(self) -> Mapping[str, tuple[int, ...]]:
-        """The parents of those drafts of the last `propose` that are trees."""
+        """The parents of those drafts that are trees, of all that were proposed last for their sequences."""
         return {request_id: draft.parents for request_id, draft in self._drafts.items() if draft.parents}
 
     def probabilities_of(self, item: ScheduledSequence) -> DraftProbabilities | None:

@@ -8,10 +8,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from cluster.config import DraftConfig
 from cluster.engine.drafters.draft_ahead import DraftModel
-from cluster.engine.drafters.draft_source import DraftWeights
+from cluster.engine.drafters.draft_source import DraftWeights, load_draft_model
 from cluster.engine.model_runner import ForkingRunner
 from cluster.engine.native.runner import NativeRunner
 from cluster.engine.native.weights import build_native_model, unsupported_reason
+from cluster.engine.startup import EngineParts
 from cluster.engine.transformers_runner import TransformersRunner
 from cluster.errors import ConfigError
 
@@ -55,6 +56,22 @@ def build_draft_model(
         vocab_size=loaded.config.vocab_size,
         eos_token_ids=eos_token_ids,
     )
+
+
+def build_draft_beside(name: str, config: DraftConfig, parts: EngineParts) -> DraftModel:
+    """The draft model of that name, for a target in the same process.
+
+    Args:
+        name: "bundled" or a folder.
+        config: as for `build_draft_model`.
+        parts: the target.
+
+    Raises:
+        ConfigError: `max_model_len` is beyond the model's limit.
+        LoadError: the draft model is refused or incomplete, or does not fit the target.
+    """
+    loaded = load_draft_model(name, parts.source, target_tokenizer=parts.tokenizer)
+    return build_draft_model(loaded, config, eos_token_ids=parts.eos_token_ids)
 
 
 def _native_runner(loaded: DraftWeights, num_blocks: int, max_model_len: int, num_threads: int) -> NativeRunner:

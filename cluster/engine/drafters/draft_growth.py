@@ -118,11 +118,10 @@ class DraftGrowth:
     def result(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
         """Token ids, parents (`()` for a chain) and chances of the best nodes, in falling order of survival."""
         best = self._best()
-        place = {token_tree.ROOT: token_tree.ROOT} | {node: index for index, node in enumerate(best)}
         nodes = [self._nodes[node] for node in best]
         return (
             tuple(node.token_id for node in nodes),
-            token_tree.normal([place[node.parent] for node in nodes]),
+            token_tree.select(tuple(node.parent for node in self._nodes), best),
             tuple(node.chance for node in nodes),
         )
 

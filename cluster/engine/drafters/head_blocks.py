@@ -116,8 +116,3 @@ class DraftTails:
     def blocks(self, leaf: int) -> list[int]:
         """The blocks of a leaf's path, in order."""
         return [*self._shared, *self._tails[leaf]]
-
-
-def slot_of(blocks: Seq[int], row: int, block_size: int) -> int:
-    """Where a row lies; there is room for it."""
-    return blocks[row // block_size] * block_size + row % block_size

@@ -263,7 +263,7 @@ class HeadDrafter:
         )
 
     def _draw(self, logits_BC: FloatArray, jobs: Seq[HeadJob]) -> None:
-        """The next tokens of each draft, ranked with the noise that the target will draw with."""
+        """The next tokens of each draft, ranked with the noise of its rows: the target's, or noise of their own."""
         leaves = [self._leaves(job) for job in jobs]
         rows = [job.row(leaf, self._shape) for job, some in zip(jobs, leaves, strict=True) for leaf in some]
         drawn = iter(self._sampler.draw_with_chances(logits_BC, rows))

@@ -26,13 +26,14 @@ from torch.nn import functional
 
 from cluster.engine.attention import PagedAttention, register
 from cluster.engine.drafters.head import HeadRows, HeadTarget, Int32, by_sequence
-from cluster.engine.drafters.head_blocks import TAIL_BLOCKS, DraftTails, HeadBlocks, KVRows, slot_of
+from cluster.engine.drafters.head_blocks import TAIL_BLOCKS, DraftTails, HeadBlocks, KVRows
 from cluster.engine.drafters.mtp_source import MtpModule, load_mtp
 from cluster.engine.drafters.target_parts import cpu_threads
 from cluster.engine.kv_cache import PagedKVCache
 from cluster.engine.model_input import ModelInput
 from cluster.engine.noise import FloatArray
 from cluster.engine.paged_support import find_layers
+from cluster.engine.sequence_blocks import slot_of
 
 MAX_DRAFT_TOKENS = 16
 BLOCK_SIZE = 32

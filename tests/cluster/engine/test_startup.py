@@ -92,7 +92,7 @@ def test_d3_a_draft_model_beside_the_target_is_refused_where_only_the_target_fit
 ) -> None:
     config = EngineConfig(kv_cache_tokens=256)
     needed = startup._plan_memory(
-        config, read_shape(load_config(bundled_source)), torch.bfloat16, torch.bfloat16
+        config, read_shape(load_config(bundled_source)), torch.bfloat16, torch.bfloat16, startup._Beside()
     ).total_bytes
     monkeypatch.setattr(startup, "available_bytes", lambda: needed + (1 << 20))
     load_parts(config).runner.close()
@@ -109,7 +109,8 @@ def test_the_plan_counts_the_drafts_of_the_one_role_and_the_sequences_of_the_oth
 
     def plan(max_num_seqs: int, max_plain_seqs: int) -> MemoryPlan:
         config = EngineConfig(max_num_seqs=max_num_seqs, num_speculative_tokens=7)
-        return startup._plan_memory(config, shape, torch.bfloat16, torch.bfloat16, (max_plain_seqs, 0))
+        beside = startup._Beside(max_plain_seqs=max_plain_seqs)
+        return startup._plan_memory(config, shape, torch.bfloat16, torch.bfloat16, beside)
 
     one, both = plan(16, 0), plan(16, 128)
     assert one.lookahead_tokens == both.lookahead_tokens == 16 * 7

@@ -14,10 +14,12 @@ from torch.nn import functional
 
 from cluster.engine.drafters.draft_job import DraftCapacityError, DraftLengthError
 from cluster.engine.drafters.head import HeadRows, HeadTarget, Int32
+from cluster.engine.engine import Engine
 from cluster.engine.model_input import ModelInput
 from cluster.engine.native.runner import NativeRunner
 from cluster.engine.noise import FloatArray
-from tests.cluster.engine.engine_harness import BLOCK_SIZE, MAX_MODEL_LEN, tiny_llama
+from cluster.types import Request, Role, StepStats
+from tests.cluster.engine.engine_harness import BLOCK_SIZE, MAX_MODEL_LEN, Result, drain, tiny_llama
 from tests.tiny import VOCAB_SIZE, bf16_weights, native_runner
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, THETA, EPS = 64, 96, 4, 2, 32, 5000.0, 1e-5
@@ -283,3 +285,21 @@ def whole_input(tokens: Seq[int]) -> ModelInput:
         block_tables=np.arange(-(-len(tokens) // BLOCK_SIZE), dtype=np.int32)[None],
         logit_rows=places,
     )
+
+
+def disturbed_run(engine: Engine, requests: Seq[Request]) -> tuple[dict[str, Result], list[StepStats]]:
+    """Serve requests through changes of role, and give the last one up on the way."""
+    results: dict[str, Result] = {}
+    steps: list[StepStats] = []
+    for item in requests:
+        engine.add(item)
+    for number in range(30):
+        if number % 10 == 5:
+            engine.set_role(Role.BATCH if number == 15 else Role.SPECULATIVE, max_num_seqs=8)
+        if number == 12:
+            engine.abort(requests[-1].request_id)
+        for output in engine.step():
+            results.setdefault(output.request_id, Result()).take(output)
+        steps.append(engine.last_step)
+    drain(engine, results, steps)
+    return results, steps

@@ -16,17 +16,17 @@ from cluster.engine.drafters.head import HeadRows
 from cluster.engine.drafters.head_drafter import HeadDrafter
 from cluster.engine.drafters.heads import build_eagle3
 from cluster.engine.native.eagle3 import NativeEagle3
-from cluster.types import Role
 from tests.cluster.engine.drafters.head_harness import (
     LAYERS,
     Reference,
+    disturbed_run,
     head_target,
     head_tensors,
     save_specforge,
     save_speculators,
 )
 from tests.cluster.engine.drafters.test_head_drafter import SAMPLING, all_the_same, counts, make_drafter
-from tests.cluster.engine.engine_harness import Result, drain, make_engine, random_prompt, request, run
+from tests.cluster.engine.engine_harness import make_engine, random_prompt, request, run
 
 TOLERANCE = {"native": (3e-2, 3e-2), "torch": (5e-2, 8e-2)}
 """Relative and absolute. The kernels round keys and values to bf16, torch every step."""
@@ -172,19 +172,7 @@ def test_preemption_cached_prompts_aborts_and_changes_of_role_change_no_token(tm
     drafter = eagle3_drafter(save_specforge(tmp_path / "head"))
     engine = make_engine(drafter=drafter, num_speculative_tokens=4, num_blocks=10, draft_budget="fixed")
     requests = [request(f"r{i}", random_prompt(i % 2, 40), max_tokens=60, seed=i, ignore_eos=True) for i in range(5)]
-    results: dict[str, Result] = {}
-    steps: list[Any] = []
-    for item in requests:
-        engine.add(item)
-    for number in range(30):
-        if number % 10 == 5:
-            engine.set_role(Role.BATCH if number == 15 else Role.SPECULATIVE, max_num_seqs=8)
-        if number == 12:
-            engine.abort("r4")
-        for output in engine.step():
-            results.setdefault(output.request_id, Result()).take(output)
-        steps.append(engine.last_step)
-    drain(engine, results, steps)
+    results, steps = disturbed_run(engine, requests)
     assert sum(step.num_preempted for step in steps) > 0
     assert max(result.num_cached_tokens for result in results.values()) > 0
     assert counts(steps)[0] > 20

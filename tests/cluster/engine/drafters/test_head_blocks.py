@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.engine.drafters.draft_job import DraftCapacityError, DraftLengthError
-from cluster.engine.drafters.head_blocks import DraftTails, HeadBlocks, KVRows, slot_of
+from cluster.engine.drafters.head_blocks import DraftTails, HeadBlocks, KVRows
+from cluster.engine.sequence_blocks import slot_of
 
 SIZE = 4
 

@@ -21,11 +21,12 @@ from cluster.engine.drafters.head_drafter import HeadDrafter
 from cluster.engine.engine import Engine
 from cluster.engine.noise import FloatArray
 from cluster.errors import ConfigError
-from cluster.types import FinishReason, Role, StepStats
+from cluster.types import FinishReason, StepStats
 from tests.cluster.engine.drafters.head_harness import (
     FIRST_TOKEN,
     KnowingHead,
     KnownState,
+    disturbed_run,
     save_specforge,
 )
 from tests.cluster.engine.drafters.test_head_drafter import SAMPLING, all_the_same, counts
@@ -37,7 +38,7 @@ from tests.cluster.engine.drafters.test_medusa_mtp_engine import (
     runner_for,
     seen,
 )
-from tests.cluster.engine.engine_harness import Result, drain, make_engine, random_prompt, request, run
+from tests.cluster.engine.engine_harness import make_engine, random_prompt, request, run
 from tests.cluster.engine.test_grammar import SCHEMA
 from tests.cluster.engine.test_grammar import expected as grammar_expected
 from tests.cluster.engine.test_grammar import requests as grammar_requests
@@ -99,19 +100,7 @@ def test_preemption_cached_prompts_aborts_and_changes_of_role_change_no_token_un
     head = make_head(folder, "native")
     engine, num_free = tree_engine(drafter_of(head), num_blocks=11), head.num_free_blocks
     requests = [request(f"r{i}", random_prompt(i % 2, 40), max_tokens=60, seed=i, ignore_eos=True) for i in range(5)]
-    results: dict[str, Result] = {}
-    steps: list[StepStats] = []
-    for item in requests:
-        engine.add(item)
-    for number in range(30):
-        if number % 10 == 5:
-            engine.set_role(Role.BATCH if number == 15 else Role.SPECULATIVE, max_num_seqs=8)
-        if number == 12:
-            engine.abort("r4")
-        for output in engine.step():
-            results.setdefault(output.request_id, Result()).take(output)
-        steps.append(engine.last_step)
-    drain(engine, results, steps)
+    results, steps = disturbed_run(engine, requests)
     assert sum(step.num_preempted for step in steps) > 0
     assert max(result.num_cached_tokens for result in results.values()) > 0
     assert counts(steps)[0] > 100
